@@ -312,15 +312,4 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
   return absl::OkStatus();
 }
 
-absl::Status CublasProducts::MultiplyInAnyOrder(const LtShape& shape, const void* x,
-                                                const void* weight, float* sums) {
-  if (!Open()) return absl::UnimplementedError(Report()[0]);
-  RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
-  ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,
-                   library_->AlgorithmsFor(shape, kWorkspaceBytes, true));
-  if (algorithms.empty()) return absl::UnimplementedError("cuBLASLt has no algorithm");
-  return library_->Multiply(shape, algorithms[0], x, weight, sums, workspace_.data(),
-                            kWorkspaceBytes, StreamOfToolkit(stream_));
-}
-
 }  // namespace tandem::cuda

@@ -176,8 +176,8 @@ struct TileProductTask {
 Error Launch(const TileProductTask& task, Stream stream);
 // Sets `has` to whether the device has LaunchWarpgroupProduct, which is for weights of bf16.
 Error HasWarpgroupProducts(Stream stream, bool* has);
-// Called by Launch: for few rows and weights of bf16, for many rows on a device that has it, and for
-// weights of block formats.
+// Called by Launch: for few rows and weights of bf16, for many rows on a device that has it, and
+// for weights of block formats.
 Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
 Error LaunchWarpgroupProduct(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);

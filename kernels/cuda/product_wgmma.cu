@@ -1,4 +1,5 @@
 #include "kernels/cuda/product_math.cuh"
+#include "kernels/cuda/warpgroup_shapes.h"
 
 namespace tandem::cuda {
 

@@ -125,8 +125,8 @@ TANDEM_DEVICE void InitPhases(PhaseBarrier* barrier, int arrivals) {
                : "memory");
 }
 TANDEM_DEVICE void FencePhases() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");))
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("fence.mbarrier_init.release.cluster;\n" ::
+                                                    : "memory");))
 }
 // What this thread did before is visible to those who have waited for this phase.
 TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
@@ -138,20 +138,19 @@ TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
 TANDEM_DEVICE void WaitForPhase(PhaseBarrier* barrier, int parity) {
   uint32_t has_ended = 0;
   do {
-    NV_IF_ELSE_TARGET(
-        NV_PROVIDES_SM_90,
-        (asm volatile("{\n.reg .pred ended;\n"
-                      "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
-                      "selp.u32 %0, 1, 0, ended;\n}\n"
-                      : "=r"(has_ended)
-                      : "r"(SharedAddress(barrier)), "r"(parity)
-                      : "memory");),
-        (asm volatile("{\n.reg .pred ended;\n"
-                      "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
-                      "selp.u32 %0, 1, 0, ended;\n}\n"
-                      : "=r"(has_ended)
-                      : "r"(SharedAddress(barrier)), "r"(parity)
-                      : "memory");))
+    NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                      (asm volatile("{\n.reg .pred ended;\n"
+                                    "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
+                                    "selp.u32 %0, 1, 0, ended;\n}\n"
+                                    : "=r"(has_ended)
+                                    : "r"(SharedAddress(barrier)), "r"(parity)
+                                    : "memory");),
+                      (asm volatile("{\n.reg .pred ended;\n"
+                                    "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
+                                    "selp.u32 %0, 1, 0, ended;\n}\n"
+                                    : "=r"(has_ended)
+                                    : "r"(SharedAddress(barrier)), "r"(parity)
+                                    : "memory");))
   } while (has_ended == 0);
 }
 
@@ -164,26 +163,26 @@ TANDEM_DEVICE int CopyArrivals() {
 }
 TANDEM_DEVICE void ExpectCopies(PhaseBarrier* barrier, int bytes) {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (if (Lane() == 0) {
-    asm volatile("{\n.reg .b64 state;\n"
-                 "mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}\n" ::"r"(
-                     SharedAddress(barrier)),
-                 "r"(bytes)
-                 : "memory");
-  }))
+                 asm volatile(
+                     "{\n.reg .b64 state;\n"
+                     "mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}\n" ::"r"(
+                         SharedAddress(barrier)),
+                     "r"(bytes)
+                     : "memory");
+               }))
 }
 TANDEM_DEVICE void CopyByWarp(void* shared, const void* global, int bytes, PhaseBarrier* barrier) {
-  NV_IF_ELSE_TARGET(
-      NV_PROVIDES_SM_90, (if (Lane() == 0) {
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-            "[%0], [%1], %2, [%3];\n" ::"r"(SharedAddress(shared)),
-            "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
-            : "memory");
-      }),
-      (for (int at = 16 * Lane(); at < bytes; at += 16 * kWarpSize) {
-        CopyAsync16(static_cast<unsigned char*>(shared) + at,
-                    static_cast<const unsigned char*>(global) + at);
-      }))
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (if (Lane() == 0) {
+                      asm volatile(
+                          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                          "[%0], [%1], %2, [%3];\n" ::"r"(SharedAddress(shared)),
+                          "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+                          : "memory");
+                    }),
+                    (for (int at = 16 * Lane(); at < bytes; at += 16 * kWarpSize) {
+                      CopyAsync16(static_cast<unsigned char*>(shared) + at,
+                                  static_cast<const unsigned char*>(global) + at);
+                    }))
 }
 TANDEM_DEVICE void EndCopies(PhaseBarrier* barrier) {
   NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (),
@@ -194,8 +193,7 @@ TANDEM_DEVICE void EndCopies(PhaseBarrier* barrier) {
 // Orders this thread's earlier accesses to shared memory before later bulk copies, and before
 // products that read shared memory themselves.
 TANDEM_DEVICE void FenceBulkCopies() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");))
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");))
 }
 
 // Loads four matrices of 8 rows of 16 bytes from shared memory: lane i gives the address of row

@@ -37,7 +37,7 @@ inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariant
 };
 
 // Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block. Variant 0 is the one that
-// launch_shapes.h chooses; the others are these, in order.
+// warpgroup_shapes.h chooses; the others are these, in order.
 inline constexpr int kWideRowTiles[] = {32, 24, 16, 8};
 inline constexpr int kNumWideRowTiles = 4;
 

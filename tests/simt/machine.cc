@@ -70,7 +70,7 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
   } else if (memory != shared_.get() && !threads_[current_].has_waited &&
              (kind != AccessKind::kRead || memory->WasWritten(at, bytes, ended_))) {
     wrong = "does not wait for earlier kernels";
-  } else if (memory == shared_.get() && Writes(kind) && warpgroups_.MayRead(at, bytes)) {
+  } else if (memory == shared_.get() && Writes(kind) && warpgroups_.MayRead(at)) {
     wrong = "writes rows that an unfinished product may read";
   } else {
     wrong = memory->Access(at, bytes, kind, Current(), clock_);

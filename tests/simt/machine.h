@@ -7,9 +7,9 @@
 // kernel has written since the host waited for all kernels. Copies are made when a thread waits for
 // them, and not before.
 //
-// A phase barrier (simt.h) orders what a thread did before it arrived before what another does after
-// it has waited, and nothing else. Reported too: a wrong number of bytes, a phase that cannot end, a
-// barrier that no fence has shown to bulk copies, and threads that all wait.
+// A phase barrier (simt.h) orders what a thread did before it arrived before what another does
+// after it has waited, and nothing else. Reported too: a wrong number of bytes, a phase that cannot
+// end, a barrier that no fence has shown to bulk copies, and threads that all wait.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 

@@ -76,16 +76,12 @@ void Warpgroups::ForEachPart(const Product& product, int lane, const Do& what) {
   }
 }
 
-bool Warpgroups::MayRead(const void* at, size_t bytes) const {
+bool Warpgroups::MayRead(const void* at) const {
   const auto reads = [&](const Product& product) {
-    const std::ptrdiff_t from = static_cast<const std::byte*>(at) - product.rows;
-    const std::ptrdiff_t end = product.row_tiles * kTileBytes;
-    for (std::ptrdiff_t i = from; i < from + static_cast<std::ptrdiff_t>(bytes); ++i) {
-      if (i < 0 || i >= end) continue;
-      const auto part = (i % kRowBytes / kPartBytes) ^ (i / kRowBytes % kTileRows);
-      if (part / 2 == product.slice) return true;
-    }
-    return false;
+    const std::ptrdiff_t offset = static_cast<const std::byte*>(at) - product.rows;
+    if (offset < 0 || offset >= product.row_tiles * kTileBytes) return false;
+    const auto part = (offset % kRowBytes / kPartBytes) ^ (offset / kRowBytes % kTileRows);
+    return part / 2 == product.slice;
   };
   // All lanes of a warp have the same products.
   for (size_t t = 0; t < threads_.size(); t += kWarpThreads) {
@@ -107,10 +103,10 @@ void Warpgroups::Fence(int thread, const float* sums, int row_tiles, const void*
   }
 }
 
-// Reads the rows as the thread, so that the reads are ordered as its own.
-void Warpgroups::ReadRows(int thread, const Product& product, const Where& where) const {
+void Warpgroups::AccessRows(int thread, const Product& product, AccessKind kind,
+                            const Where& where) const {
   ForEachPart(product, thread % kWarpThreads, [&](const std::byte* at, int) {
-    Machine::Get().Access(at, kPartBytes, AccessKind::kReadByProduct, where);
+    Machine::Get().Access(at, kPartBytes, kind, where);
   });
 }
 
@@ -148,7 +144,7 @@ void Warpgroups::Multiply(int thread, const void* a, uint64_t rows, float* sums,
                   .row_tiles = row_tiles};
   std::memcpy(product.a.data(), a, sizeof(product.a));
   if (rows % kTileBytes >= kRowBytes) return Fault("rows that are not aligned", where);
-  ReadRows(thread, product, where);
+  AccessRows(thread, product, AccessKind::kBeginProduct, where);
   mine.open_group.push_back(product);
 }
 
@@ -208,7 +204,9 @@ void Warpgroups::Finish(Thread* thread, const Where& where) const {
 void Warpgroups::Wait(int thread, int groups_left, const Where& where) {
   auto& mine = threads_[thread].groups;
   for (size_t i = 0; i + groups_left < mine.size(); ++i) {
-    for (const Product& product : mine[i]) ReadRows(thread, product, where);
+    for (const Product& product : mine[i]) {
+      AccessRows(thread, product, AccessKind::kEndProduct, where);
+    }
   }
   Machine::Get().Collective({}, where, [&](const LaneValues&, LaneValues*) {
     const int warp = thread / kWarpThreads;

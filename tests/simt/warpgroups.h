@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/simt/watched_memory.h"
+
 namespace tandem::simt {
 
 // What unfinished sums read as.
@@ -29,8 +31,8 @@ class Warpgroups {
   void BeginBlock(int num_threads);
   // Returns the fault of a block whose threads have left, or an empty string.
   std::string EndBlock() const;
-  // Whether an unfinished product may read one of these bytes.
-  bool MayRead(const void* at, size_t bytes) const;
+  // Whether an unfinished product may read the 16 bytes there, or a part of them.
+  bool MayRead(const void* at) const;
 
   // Called by device threads; `thread` is the one that calls.
   // sums: [row_tiles][4]; a: [count] of 16 bytes
@@ -70,7 +72,8 @@ class Warpgroups {
 
   template <typename Do>
   static void ForEachPart(const Product& product, int lane, const Do& what);
-  void ReadRows(int thread, const Product& product, const Where& where) const;
+  // As the thread, whose accesses these are ordered with.
+  void AccessRows(int thread, const Product& product, AccessKind kind, const Where& where) const;
   void Make(int warp, size_t product, const Where& where);
   void Finish(Thread* thread, const Where& where) const;
 
