@@ -99,23 +99,17 @@ struct WarpgroupProductKernel {
     for (int i = 0; i < ahead; ++i) stage_of(BlockX(), i, i).CopyWeights(task);
     WaitForKernelsBefore();
     for (int i = 0; i < ahead; ++i) stage_of(BlockX(), i, i).CopyRows(task);
-    // A stage is empty once its phase of the round before has ended; there was none at first.
     Place place;
-    place.stage = ahead % kWideStages;
-    bool is_first_round = ahead < kWideStages;
+    for (int i = 0; i < ahead; ++i) place.Advance();
     int chunk = ahead;
     for (int tile = BlockX(); tile < tiles.count(); tile += task.num_sms) {
       for (; chunk < num_chunks; ++chunk) {
-        if (!is_first_round) WaitForPhase(empty + place.stage, place.parity);
+        // The phase of the round before. Before the first round it counts as ended.
+        WaitForPhase(empty + place.stage, place.parity ^ 1);
         const Stage stage = stage_of(tile, chunk, place.stage);
         stage.CopyWeights(task);
         stage.CopyRows(task);
-        if (is_first_round) {
-          is_first_round = place.stage != kWideStages - 1;
-          place.stage = is_first_round ? place.stage + 1 : 0;
-        } else {
-          place.Advance();
-        }
+        place.Advance();
       }
       chunk = 0;
     }
