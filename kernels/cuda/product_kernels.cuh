@@ -17,18 +17,6 @@ struct FewRowsTask {
   FewRowsPlan plan;
 };
 
-// A position in a ring of places, each with a phase barrier.
-struct RingPlace {
-  int index = 0;
-  int parity = 0;
-
-  TANDEM_DEVICE void Next(int num_places) {
-    const bool wraps = index + 1 == num_places;
-    index = wraps ? 0 : index + 1;
-    parity ^= wraps ? 1 : 0;
-  }
-};
-
 template <int kRowTiles, int kStageSteps>
 struct FewRowsKernel {
   using Task = FewRowsTask;

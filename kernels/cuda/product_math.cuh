@@ -23,6 +23,18 @@ TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   return gate / (1.0f + Exponential(-steepness)) * up;
 }
 
+// A position in a ring of places, each with a phase barrier.
+struct RingPlace {
+  int index = 0;
+  int parity = 0;
+
+  TANDEM_DEVICE void Next(int num_places) {
+    const bool wraps = index + 1 == num_places;
+    index = wraps ? 0 : index + 1;
+    parity ^= wraps ? 1 : 0;
+  }
+};
+
 // A lane's sums for tiles of outputs times tiles of rows: of outputs lane / 4 (elements 0, 1) and
 // lane / 4 + 8 (elements 2, 3), with rows lane % 4 * 2 and the next one.
 template <int kOutputTiles, int kRowTiles>

@@ -14,22 +14,28 @@ inline constexpr int kWideWarps = 8;
 inline constexpr int kWideOutputTiles = kWideWarps;
 inline constexpr int kWideStages = 4;
 inline constexpr int kChunkSteps = kChunkInputs / kStepInputs;
-// Offsets in shared memory: [stages] of rows, as in an image, and weights, [output tiles][steps];
-// then the stages' barriers.
+// Three warps next to the one that copies compute the factors of rows.
+inline constexpr int kWideFactorWarps = 3;
+// At the end of a tile, a warp moves the sums of this many tiles of rows to shared memory at a
+// time, so that a short loop can end them.
+inline constexpr int kWideEndTiles = 8;
+// Offsets in shared memory: [stages] of rows, as in an image, and weights, [output tiles][steps].
 struct WideShared {
   int weights;  // of a stage
   int stage_bytes;
-  int full;
-  int empty;
+  int sums;      // [warps][kWideEndTiles][lanes] of 16 bytes
+  int factors;   // [row tiles * kTileRows]
+  int barriers;  // of full stages, of empty ones; of factors that are ready, and that were read
   int num_bytes;
 };
 inline constexpr WideShared WideSharedOf(int row_tiles) {
   WideShared at{};
   at.weights = row_tiles * kRowTileBytes;
   at.stage_bytes = at.weights + kWideOutputTiles * kChunkSteps * kWeightStepBytes;
-  at.full = kWideStages * at.stage_bytes;
-  at.empty = at.full + kWideStages * 8;
-  at.num_bytes = at.empty + kWideStages * 8;
+  at.sums = kWideStages * at.stage_bytes;
+  at.factors = at.sums + kWideWarps * kWideEndTiles * 32 * 16;
+  at.barriers = at.factors + row_tiles * kTileRows * 4;
+  at.num_bytes = at.barriers + (2 * kWideStages + 2) * 8;
   return at;
 }
 // The tiles of a product in the order in which blocks take them: all outputs of a group of rows,
