@@ -56,9 +56,9 @@ struct WarpgroupProductKernel {
     TANDEM_DEVICE PhaseBarrier* factors_read() const { return first + 2 * kWideStages + 1; }
   };
   // One arrival of the warp, after what all its lanes did.
-  TANDEM_DEVICE static void ArriveAsWarp(PhaseBarrier* barrier) {
+  TANDEM_DEVICE static void ArriveAsWarp(PhaseBarrier* barrier, int lane) {
     SyncWarp();
-    if (Lane() == 0) Arrive(barrier);
+    if (lane == 0) Arrive(barrier);
   }
   TANDEM_DEVICE static WideTiles TilesOf(const Task& task) {
     return WideTilesOf(task.out.rows, task.num_tiles, kRowTiles);
@@ -143,7 +143,7 @@ struct WarpgroupProductKernel {
       for (int row = thread; row < kRowTiles * kTileRows; row += kWideFactorWarps * kWarpSize) {
         Store(factors + row, FactorOf(task, int64_t{row_tile} * kTileRows + row));
       }
-      ArriveAsWarp(barriers.factors_ready());
+      ArriveAsWarp(barriers.factors_ready(), Lane());
     }
   }
 
@@ -154,13 +154,14 @@ struct WarpgroupProductKernel {
                                      const Barriers& barriers) {
     const WideTiles tiles = TilesOf(task);
     const int num_steps = NumSteps(task.x.cols);
+    const int warp = KeptInRegister(WarpIndex()), lane = KeptByLane(Lane());
     const auto load = [&](int stage, int step, Pieces& to) {
       const auto* const from =
           reinterpret_cast<const Words4*>(shared + stage * kAt.stage_bytes + kAt.weights +
-                                          (WarpIndex() * kChunkSteps + step) * kWeightStepBytes);
+                                          (warp * kChunkSteps + step) * kWeightStepBytes);
       TANDEM_UNROLL
       for (int half = 0; half < kBf16Pieces; ++half) {
-        to[half] = Load(from + half * kWarpSize + Lane());
+        to[half] = Load(from + half * kWarpSize + lane);
       }
     };
     RingPlace place;
@@ -176,7 +177,7 @@ struct WarpgroupProductKernel {
         const SharedRows rows = RowsAt(shared + place.index * kAt.stage_bytes);
         MultiplyStep(rows, 0, now, sums);
         MultiplyWait<1>();
-        if (before >= 0) ArriveAsWarp(barriers.empty(before));
+        if (before >= 0) ArriveAsWarp(barriers.empty(before), lane);
         before = place.index;
         if (step + 1 < num_steps) {
           load(place.index, 1, next);
@@ -190,7 +191,7 @@ struct WarpgroupProductKernel {
         }
       }
       MultiplyWaitForAll(sums[0]);
-      ArriveAsWarp(barriers.empty(before));
+      ArriveAsWarp(barriers.empty(before), lane);
       const WideTile at = tiles.At(tile);
       if (at.row_tile != row_tile) WaitForPhase(barriers.factors_ready(), parity);
       if (at.row_tile != row_tile) parity ^= 1;
@@ -198,7 +199,7 @@ struct WarpgroupProductKernel {
       EndTile(task, at, sums, shared);
       const int after = tile + task.num_sms;
       if (after < tiles.count() && tiles.At(after).row_tile != row_tile) {
-        ArriveAsWarp(barriers.factors_read());
+        ArriveAsWarp(barriers.factors_read(), lane);
       }
     }
   }
