@@ -59,10 +59,10 @@ class Warpgroups {
     std::deque<std::vector<Product>> groups;
     std::vector<Product> open_group;
     std::map<const void*, Registers> fenced;  // what registers had at their last fence
-    // Of unfinished products, by the address of their sums: the sums so far.
+    // The sums so far of unfinished products, by the address of their sums.
     std::map<float*, std::vector<float>> unfinished;
   };
-  // What a warp has multiplied, which the others of its warpgroup must multiply too.
+  // A product of a warp, which the others of its warpgroup must multiply too.
   struct Call {
     uint64_t rows;
     int row_tiles;

@@ -1,5 +1,4 @@
-// Products by warpgroups on the host: what they compute, and each fault that the machine claims to
-// detect.
+// Products by warpgroups on the host: their bits, and each fault that the machine claims to detect.
 #include <cstring>
 #include <random>
 
