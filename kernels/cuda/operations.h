@@ -170,6 +170,7 @@ struct TileProductTask {
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
   int variant = 0;                 // of few rows (variants.h)
+  int wide_variant = 0;            // of many rows by warpgroups
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };

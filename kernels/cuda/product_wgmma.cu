@@ -267,7 +267,7 @@ Error HasWarpgroupProducts(Stream stream, bool* has) {
 }
 
 Error LaunchWarpgroupProduct(const TileProductTask& task, Stream stream) {
-  switch (WideRowTiles(task.out.rows, task.num_tiles, task.num_sms, task.variant)) {
+  switch (WideRowTiles(task.out.rows, task.num_tiles, task.num_sms, task.wide_variant)) {
     case 32:
       return EnqueueWide<32>(task, stream);
     case 24:

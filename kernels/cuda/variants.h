@@ -36,8 +36,8 @@ inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariant
     {{2, 8, 1}, {2, 4, 1}, {1, 14, 1}},
 };
 
-// Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block. Variant 0 is the one that
-// warpgroup_shapes.h chooses; the others are these, in order.
+// Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block. Wide variant 0 is the one
+// that warpgroup_shapes.h chooses; the others are these, in order.
 inline constexpr int kWideRowTiles[] = {32, 24, 16, 8};
 inline constexpr int kNumWideRowTiles = 4;
 

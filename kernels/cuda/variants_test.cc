@@ -59,6 +59,7 @@ class Variants : public CudaTest {
         .num_tiles = CeilDiv(before.cols(), tile_outputs),
         .num_sms = num_sms,
         .variant = variant,
+        .wide_variant = variant,
         .end = end,
         .out = out.view()};
     Run(Launch(pack, stream_));
