@@ -237,8 +237,7 @@ std::vector<std::string> CublasProducts::Report() const {
 // ---- In passes ----
 
 bool CublasProducts::HasManyRows(const TileProductTask& product) const {
-  return product.dtype == DType::kBF16 &&
-         cuda::HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_sms_);
+  return product.dtype == DType::kBF16 && product.out.rows > kMostFewRows;
 }
 
 bool CublasProducts::Has(const TileProductTask& product) const {
