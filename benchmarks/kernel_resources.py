@@ -35,7 +35,7 @@ WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
 ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2, .*>": 2,
-                  r"BlockProductKernel<.*, [12], 2, 3>": 2}
+                  r"BlockProductKernel<.*, [12], 2, 3>": 2, r"WarpgroupProductKernel<\d+>": 1}
 
 
 def by_function(text, title):
@@ -87,6 +87,7 @@ def measure(arch, dump, shared_of):
         wrong += [f"{arch} {kernel}: {load} is loaded ahead of a barrier, but {use} reads it before that barrier"
                   for load, use in code.defeated_loads()]
         wrong += [f"{arch} {kernel}: {read} is in the main loop" for read in code.special_registers()]
+        wrong += [f"{arch} {kernel}: {wait} in the main loop waits for every product" for wait in code.serial_waits()]
     return numbers, wrong
 
 
@@ -125,6 +126,7 @@ SHARED = """
 #include <initializer_list>
 #include <utility>
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/warpgroup_shapes.h"
 using namespace tandem::cuda;
 int main() {
   for (const char* caps : {"false", "true"}) {
@@ -149,6 +151,8 @@ int main() {
     }
   }
   std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
+  for (const int row_tiles : kWideRowTiles)
+    std::printf("WarpgroupProductKernel<%d> %d\\n", row_tiles, WideSharedOf(row_tiles).num_bytes);
   for (int i = 0; i < 32; ++i) {
     const auto dtype = static_cast<tandem::DType>(i);
     if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;

@@ -160,3 +160,9 @@ class Code:
     def special_registers(self):
         """The instructions of the main loop that read a special register."""
         return [i for i in self.within(self.main_loop()) if i.stem in ("S2R", "S2UR", "CS2R") and "SR_" in i.operands]
+
+    def serial_waits(self):
+        """The waits of the main loop for all products by warpgroups. The compiler adds them where it cannot let products
+        run while the loop goes on."""
+        return [i for i in self.within(self.main_loop())
+                if i.opcode.startswith("WARPGROUP.DEPBAR") and i.operands.strip().endswith(", 0x0")]

@@ -26,8 +26,11 @@ tandem_default(tandem_cuda_architectures CUDAARCHS "${tandem_architectures}")
 set(CMAKE_CUDA_ARCHITECTURES "${tandem_cuda_architectures}" CACHE STRING
     "CUDA architectures to build for")
 
-# cuBLASLt, which is loaded where a machine has it (docs/cuda_products.md); without, kernels/cuda/cublas_absent.cc.
-tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute products whose bits are ours" ON)
+# cuBLASLt, which is loaded where a machine has it, as a reference (docs/cuda_products.md); without,
+# kernels/cuda/cublas_absent.cc.
+tandem_option(TANDEM_CUBLAS "Let cuBLASLt compute the reference of benchmarks" ON)
+# The same in passes; without, kernels/cuda/cublas_products_absent.cc.
+tandem_option(TANDEM_CUBLAS_PRODUCTS "Let cuBLASLt compute products of many rows whose bits are ours" OFF)
 
 # NCCL, in the same way; without, kernels/cuda/nccl_absent.cc.
 tandem_option(TANDEM_NCCL "Let devices of several processes gather by NCCL" ON)

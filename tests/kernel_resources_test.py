@@ -106,6 +106,16 @@ class KernelResources(unittest.TestCase):
         self.assertEqual(measure(sass=("IADD3 R0, R0, 0x1, RZ ;", "CS2R R20, SR_CLOCKLO ;"))[1],
                          ["sm_90a SmallKernel: CS2R R20, SR_CLOCKLO at 0x1f0 is in the main loop"])
 
+    def test_sees_serial_products_of_warpgroups(self):
+        def waits(groups_left):
+            text = ["WARPGROUP.ARRIVE", "HGMMA.64x64x16.F32.BF16 R24, R8, gdesc[UR4], R24, gsb0",
+                    f"WARPGROUP.DEPBAR.LE gsb0, {groups_left}", "@P0 BRA 0x0", "WARPGROUP.DEPBAR.LE gsb0, 0x0"]
+            found = Code([f"/*{16 * i:04x}*/ {instruction} ;" for i, instruction in enumerate(text)])
+            return [wait.address for wait in found.serial_waits()]
+
+        self.assertEqual(waits("0x1"), [])
+        self.assertEqual(waits("0x0"), [0x20])
+
     def test_sees_a_defeated_load(self):
         # R2 is loaded before the loop and again in each round, ahead of the barrier, for the next round. One branch of
         # the loop skips the load.

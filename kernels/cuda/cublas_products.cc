@@ -237,8 +237,7 @@ std::vector<std::string> CublasProducts::Report() const {
 // ---- In passes ----
 
 bool CublasProducts::HasManyRows(const TileProductTask& product) const {
-  return product.dtype == DType::kBF16 &&
-         cuda::HasManyRows(product.dtype, product.out.rows, product.num_tiles, num_sms_);
+  return product.dtype == DType::kBF16 && product.out.rows > kMostFewRows;
 }
 
 bool CublasProducts::Has(const TileProductTask& product) const {
@@ -309,17 +308,6 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
     first += rows;
   }
   return absl::OkStatus();
-}
-
-absl::Status CublasProducts::MultiplyInAnyOrder(const LtShape& shape, const void* x,
-                                                const void* weight, float* sums) {
-  if (!Open()) return absl::UnimplementedError(Report()[0]);
-  RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
-  ASSIGN_OR_RETURN(const std::vector<LtAlgorithm> algorithms,
-                   library_->AlgorithmsFor(shape, kWorkspaceBytes, true));
-  if (algorithms.empty()) return absl::UnimplementedError("cuBLASLt has no algorithm");
-  return library_->Multiply(shape, algorithms[0], x, weight, sums, workspace_.data(),
-                            kWorkspaceBytes, StreamOfToolkit(stream_));
 }
 
 }  // namespace tandem::cuda

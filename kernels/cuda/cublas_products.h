@@ -10,12 +10,14 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/cublas_reference.h"
 #include "kernels/cuda/device.h"
 
 namespace tandem::cuda {
 
 // Products of many rows with weights of bf16, computed by cuBLASLt where it gives the same bits as
-// our kernels.
+// our kernels. Builds without TANDEM_CUBLAS_PRODUCTS have cublas_products_absent.cc instead, which
+// has no products.
 //
 // The first weight of a shape starts a check: for each multiple of 128 rows, the library's
 // algorithms run on random numbers, and the first whose sums equal ours is kept. Products are
@@ -44,19 +46,14 @@ class CublasProducts {
   // Neither blocks nor allocates.  REQUIRES: Has(product).
   absl::Status Multiply(const TileProductTask& product);
 
-  // sums = x * transpose(weight), with plain rows of bf16, by the algorithm that the library
-  // considers best, whatever its bits. Returns UNIMPLEMENTED without the library.
-  absl::Status MultiplyInAnyOrder(const LtShape& shape, const void* x, const void* weight,
-                                  float* sums);
-
   // Returns the library's version and the verdict on each shape, for people. Empty before the first
   // use.
   std::vector<std::string> Report() const;
 
   static constexpr int kRowsUnit = 128;
   static constexpr int kMaxRows = 1024;
-  static constexpr size_t kMaxSumBytes = size_t{128} << 20;    // limits the rows of wide products
-  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for Hopper
+  static constexpr size_t kMaxSumBytes = size_t{128} << 20;  // limits the rows of wide products
+  static constexpr size_t kWorkspaceBytes = CublasReference::kWorkspaceBytes;
   // Copies leave this much free memory to the driver and to libraries, which cannot release them.
   static constexpr int64_t kSpareBytes = int64_t{256} << 20;
 

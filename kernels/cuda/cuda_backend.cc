@@ -46,6 +46,7 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
       uploads_(std::make_unique<PinnedUploads>(stream)),
       packer_(this, stream, options.keeps_f16),
       products_(std::make_unique<CublasProducts>(this, stream, num_sms_)),
+      reference_(std::make_unique<CublasReference>(this, stream)),
       tuner_(this, properties, stream) {}
 
 CudaBackend::~CudaBackend() {
@@ -53,6 +54,7 @@ CudaBackend::~CudaBackend() {
   uploads_.reset();
   nccl_.reset();
   products_.reset();
+  reference_.reset();
   gathered_parts_ = Buffer();
   kept_scratch_.clear();
   packed_rows_ = Buffer();
@@ -511,8 +513,8 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
 absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView weight,
                                            MatrixView out) {
   TANDEM_CHECK(x.stride == x.cols && weight.stride == x.cols && out.stride == weight.rows);
-  return products_->MultiplyInAnyOrder({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols},
-                                       x.data, weight.data, static_cast<float*>(out.data));
+  return reference_->Multiply({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols}, x.data,
+                              weight.data, static_cast<float*>(out.data));
 }
 
 }  // namespace tandem::cuda

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas_products.h"
+#include "kernels/cuda/cublas_reference.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/launch_shapes.h"
@@ -135,6 +136,7 @@ class CudaBackend final : public Backend,
   std::unique_ptr<PinnedUploads> uploads_;
   WeightPacker packer_;
   std::unique_ptr<CublasProducts> products_;
+  std::unique_ptr<CublasReference> reference_;
   Tuner tuner_;
   absl::Status failure_;
   bool is_recording_ = false;

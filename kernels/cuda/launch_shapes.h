@@ -24,7 +24,7 @@ inline constexpr LaunchShape RowShape(int rows) {
 // Shared memory of a reduction over a block of 1024 threads: storage for CUB, and the result.
 inline constexpr int kScratchThreads = 1024;
 struct BlockScratch {
-  alignas(kSharedAlignment) uint64_t storage[48];
+  alignas(32) uint64_t storage[48];  // as CUB's collectives require
   uint64_t result;
 };
 // One block per row of the vocabulary. Four loads of 16 bytes per thread keep 64 KB in flight;

@@ -23,8 +23,8 @@ inline constexpr Error kGridTooLarge = -1;
 // A queue of work that runs in order.
 using Stream = void*;
 
-// Alignment of a block's shared memory, in bytes: storage of CUB's collectives requires 32.
-inline constexpr int kSharedAlignment = 32;
+// Alignment of a block's shared memory, in bytes: the rows of wgmma require it.
+inline constexpr int kSharedAlignment = 1024;
 
 // The grid of a kernel, and the bytes of shared memory and the threads of a block.
 struct LaunchShape {
@@ -170,12 +170,17 @@ struct TileProductTask {
   int num_tiles = 0;               // of 16 outputs
   int num_sms = 1;                 // of the device
   int variant = 0;                 // of few rows (variants.h)
+  int wide_variant = 0;            // of many rows by warpgroups
   Epilogue end = Epilogue::kStore;
   MatrixView out;
 };
 Error Launch(const TileProductTask& task, Stream stream);
-// Called by Launch: for few rows and weights of bf16, and for weights of block formats.
+// Sets `has` to whether the device has LaunchWarpgroupProduct, which is for weights of bf16.
+Error HasWarpgroupProducts(Stream stream, bool* has);
+// Called by Launch: for few rows and weights of bf16, for many rows on a device that has it, and
+// for weights of block formats.
 Error LaunchFewRowsBf16(const TileProductTask& task, Stream stream);
+Error LaunchWarpgroupProduct(const TileProductTask& task, Stream stream);
 Error LaunchFewRowsBlocks(const TileProductTask& task, Stream stream);
 Error LaunchManyRowsBlocks(const TileProductTask& task, Stream stream);
 

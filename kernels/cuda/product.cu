@@ -156,6 +156,12 @@ Error Launch(const PackRowsTask& task, Stream stream) {
 }
 
 Error Launch(const TileProductTask& task, Stream stream) {
+  if (!IsBlocks(task.dtype) && task.out.rows > kMostFewRows) {
+    bool has_warpgroups = false;
+    const Error error = HasWarpgroupProducts(stream, &has_warpgroups);
+    if (error != kNoError) return error;
+    if (has_warpgroups) return LaunchWarpgroupProduct(task, stream);
+  }
   const bool has_many = HasManyRows(task.dtype, task.out.rows, task.num_tiles, task.num_sms);
   if (IsBlocks(task.dtype)) {
     return has_many ? LaunchManyRowsBlocks(task, stream) : LaunchFewRowsBlocks(task, stream);

@@ -17,20 +17,6 @@ struct FewRowsTask {
   FewRowsPlan plan;
 };
 
-// A position in a ring of places, each with a phase barrier.
-class RingPlace {
- public:
-  TANDEM_DEVICE int index() const { return bits_ & ~kParity; }
-  TANDEM_DEVICE int parity() const { return bits_ & kParity ? 1 : 0; }
-  TANDEM_DEVICE void Next(int num_places) {
-    bits_ = index() + 1 == num_places ? ~bits_ & kParity : bits_ + 1;
-  }
-
- private:
-  static constexpr int kParity = 1 << 16;
-  int bits_ = 0;  // the index, and the parity
-};
-
 template <int kRowTiles, int kStageSteps>
 struct FewRowsKernel {
   using Task = FewRowsTask;

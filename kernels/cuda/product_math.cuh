@@ -23,6 +23,20 @@ TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   return gate / (1.0f + Exponential(-steepness)) * up;
 }
 
+// A position in a ring of places, each with a phase barrier.
+class RingPlace {
+ public:
+  TANDEM_DEVICE int index() const { return bits_ & ~kParity; }
+  TANDEM_DEVICE int parity() const { return bits_ & kParity ? 1 : 0; }
+  TANDEM_DEVICE void Next(int num_places) {
+    bits_ = index() + 1 == num_places ? ~bits_ & kParity : bits_ + 1;
+  }
+
+ private:
+  static constexpr int kParity = 1 << 16;
+  int bits_ = 0;  // the index, and the parity
+};
+
 // A lane's sums for tiles of outputs times tiles of rows: of outputs lane / 4 (elements 0, 1) and
 // lane / 4 + 8 (elements 2, 3), with rows lane % 4 * 2 and the next one.
 template <int kOutputTiles, int kRowTiles>
@@ -123,12 +137,13 @@ TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, 
     if (Lane() == 0) Store(factors + i, found[i]);
   }
 }
-// The same for all rows of a block, of which warp `warp` of `num_warps` does its share.
+// The same for all rows of a block, which are whole tiles: warp `warp` of `num_warps` does its share.
 //   factors: [num_rows]
 TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, int num_rows,
                                 int warp, int num_warps, float* factors) {
-  for (int row = warp; row < num_rows; row += num_warps) {
-    StoreFactors<1>(task, first_row + row, factors + row);
+  constexpr int kAtOnce = 4;
+  for (int row = warp * kAtOnce; row < num_rows; row += num_warps * kAtOnce) {
+    StoreFactors<kAtOnce>(task, first_row + row, factors + row);
   }
 }
 

@@ -125,8 +125,8 @@ TANDEM_DEVICE void InitPhases(PhaseBarrier* barrier, int arrivals) {
                : "memory");
 }
 TANDEM_DEVICE void FencePhases() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");))
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("fence.mbarrier_init.release.cluster;\n" ::
+                                                    : "memory");))
 }
 // What this thread did before is visible to those who have waited for this phase.
 TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
@@ -138,20 +138,19 @@ TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
 TANDEM_DEVICE void WaitForPhase(PhaseBarrier* barrier, int parity) {
   uint32_t has_ended = 0;
   do {
-    NV_IF_ELSE_TARGET(
-        NV_PROVIDES_SM_90,
-        (asm volatile("{\n.reg .pred ended;\n"
-                      "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
-                      "selp.u32 %0, 1, 0, ended;\n}\n"
-                      : "=r"(has_ended)
-                      : "r"(SharedAddress(barrier)), "r"(parity)
-                      : "memory");),
-        (asm volatile("{\n.reg .pred ended;\n"
-                      "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
-                      "selp.u32 %0, 1, 0, ended;\n}\n"
-                      : "=r"(has_ended)
-                      : "r"(SharedAddress(barrier)), "r"(parity)
-                      : "memory");))
+    NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90,
+                      (asm volatile("{\n.reg .pred ended;\n"
+                                    "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
+                                    "selp.u32 %0, 1, 0, ended;\n}\n"
+                                    : "=r"(has_ended)
+                                    : "r"(SharedAddress(barrier)), "r"(parity)
+                                    : "memory");),
+                      (asm volatile("{\n.reg .pred ended;\n"
+                                    "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
+                                    "selp.u32 %0, 1, 0, ended;\n}\n"
+                                    : "=r"(has_ended)
+                                    : "r"(SharedAddress(barrier)), "r"(parity)
+                                    : "memory");))
   } while (has_ended == 0);
 }
 
@@ -164,26 +163,26 @@ TANDEM_DEVICE int CopyArrivals() {
 }
 TANDEM_DEVICE void ExpectCopies(PhaseBarrier* barrier, int bytes) {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (if (Lane() == 0) {
-    asm volatile("{\n.reg .b64 state;\n"
-                 "mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}\n" ::"r"(
-                     SharedAddress(barrier)),
-                 "r"(bytes)
-                 : "memory");
-  }))
+                 asm volatile(
+                     "{\n.reg .b64 state;\n"
+                     "mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}\n" ::"r"(
+                         SharedAddress(barrier)),
+                     "r"(bytes)
+                     : "memory");
+               }))
 }
 TANDEM_DEVICE void CopyByWarp(void* shared, const void* global, int bytes, PhaseBarrier* barrier) {
-  NV_IF_ELSE_TARGET(
-      NV_PROVIDES_SM_90, (if (Lane() == 0) {
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-            "[%0], [%1], %2, [%3];\n" ::"r"(SharedAddress(shared)),
-            "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
-            : "memory");
-      }),
-      (for (int at = 16 * Lane(); at < bytes; at += 16 * kWarpSize) {
-        CopyAsync16(static_cast<unsigned char*>(shared) + at,
-                    static_cast<const unsigned char*>(global) + at);
-      }))
+  NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (if (Lane() == 0) {
+                      asm volatile(
+                          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                          "[%0], [%1], %2, [%3];\n" ::"r"(SharedAddress(shared)),
+                          "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
+                          : "memory");
+                    }),
+                    (for (int at = 16 * Lane(); at < bytes; at += 16 * kWarpSize) {
+                      CopyAsync16(static_cast<unsigned char*>(shared) + at,
+                                  static_cast<const unsigned char*>(global) + at);
+                    }))
 }
 TANDEM_DEVICE void EndCopies(PhaseBarrier* barrier) {
   NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (),
@@ -194,8 +193,7 @@ TANDEM_DEVICE void EndCopies(PhaseBarrier* barrier) {
 // Orders this thread's earlier accesses to shared memory before later bulk copies, and before
 // products that read shared memory themselves.
 TANDEM_DEVICE void FenceBulkCopies() {
-  NV_IF_TARGET(NV_PROVIDES_SM_90,
-               (asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");))
+  NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");))
 }
 
 // Loads four matrices of 8 rows of 16 bytes from shared memory: lane i gives the address of row
@@ -283,6 +281,12 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
         "r"(first[1]));
 }
 
+}  // namespace tandem::cuda
+
+#include "kernels/cuda/warpgroup.h"
+
+namespace tandem::cuda {
+
 // ---- Launching ----
 
 // Hides from the compiler how the address of shared memory is computed. It would compute it from a
@@ -298,12 +302,34 @@ template <typename Kernel, typename = void>
 inline constexpr int kLeastBlocks = 0;
 template <typename Kernel>
 inline constexpr int kLeastBlocks<Kernel, std::void_t<decltype(Kernel::kBlocks)>> = Kernel::kBlocks;
+// Whether a kernel uses warpgroups. Its code is empty for devices without them.
+template <typename Kernel, typename = void>
+inline constexpr bool kForWarpgroups = false;
+template <typename Kernel>
+inline constexpr bool kForWarpgroups<Kernel, std::enable_if_t<Kernel::kUsesWarpgroups>> = true;
 
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, kLeastBlocks<Kernel>) Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
-  Kernel::Run(task, ComputedOnce(shared));
+  if constexpr (kForWarpgroups<Kernel>) {
+    NV_IF_TARGET(NV_HAS_FEATURE_SM_90a, (Kernel::Run(task, ComputedOnce(shared));))
+  } else {
+    Kernel::Run(task, ComputedOnce(shared));
+  }
+}
+
+// Sets `has` to whether the device has code of a kernel for warpgroups that is not empty.
+template <typename Kernel>
+Error HasCode(Stream stream, bool* has) {
+  *has = false;
+  if (LostOf(Of(stream)) != kNoError) return LostOf(Of(stream));
+  cudaError_t error = cudaSetDevice(Of(stream).device);
+  cudaFuncAttributes code = {};
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&code, Enter<Kernel>);
+  constexpr int kMostOfEmptyCode = 32;
+  *has = error == cudaSuccess && code.numRegs > kMostOfEmptyCode;
+  return error;
 }
 
 // Sets `may` to whether the kernel may begin before the kernels before it have ended: its code must

@@ -16,6 +16,7 @@ namespace tandem::cuda {
 // take several blocks of it.
 inline constexpr int kRowTileChoices[] = {1, 2, 4, 8};
 inline constexpr int kNumRowTileChoices = 4;
+inline constexpr int kMostFewRows = kRowTileChoices[kNumRowTileChoices - 1] * kTileRows;
 
 inline constexpr int kMaxVariants = 6;
 
@@ -34,6 +35,11 @@ inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariant
     {{2, 12, 1}, {2, 6, 1}, {1, 14, 1}, {2, 6, 2}},
     {{2, 8, 1}, {2, 4, 1}, {1, 14, 1}},
 };
+
+// Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block. Wide variant 0 is the one
+// that warpgroup_shapes.h chooses; the others are these, in order.
+inline constexpr int kWideRowTiles[] = {32, 24, 16, 8};
+inline constexpr int kNumWideRowTiles = 4;
 
 // Weights of block formats: a block has `output_tiles` tiles; each warp copies `stages` pieces of
 // every tile.

@@ -25,11 +25,14 @@ class Variants : public CudaTest {
     CudaTest::TearDown();
   }
 
+  static constexpr int kAlwaysFewRows = 1 << 20;  // the kernel that has as many processors
+
   void Run(Error error) { ASSERT_EQ(error, kNoError) << ErrorText(error); }
 
   // Returns the product by one variant, added to `before` if the epilogue adds.
   TestMatrix Product(const TestMatrix& x, const TestMatrix* norm, const PackedWeight& weight,
-                     Epilogue end, const TestMatrix& before, int variant) {
+                     Epilogue end, const TestMatrix& before, int variant,
+                     int num_sms = kAlwaysFewRows) {
     UploadedMatrix in(backend(), x), out(backend(), before);
     UploadedMatrix norm_weight(backend(), norm == nullptr ? TestMatrix(1, x.cols()) : *norm);
     const bool quantizes = IsBlocks(weight.dtype);
@@ -53,8 +56,9 @@ class Variants : public CudaTest {
                                .dtype = weight.dtype,
                                .bias = static_cast<const float*>(weight.bias.data()),
                                .num_tiles = CeilDiv(before.cols(), tile_outputs),
-                               .num_sms = 1 << 20,  // always the kernels for few rows
+                               .num_sms = num_sms,
                                .variant = variant,
+                               .wide_variant = variant,
                                .end = end,
                                .out = out.view()};
     Run(Launch(pack, stream_));
@@ -97,6 +101,45 @@ TEST_F(Variants, ProductsOfBf16HaveTheSameBits) {
       if (inputs == 33) ExpectEqual(x, nullptr, gated, Epilogue::kGeGlu, outputs, random);
       if (inputs != 33) ExpectEqual(x, &norm, packed, Epilogue::kAdd, outputs, random);
       if (inputs == 300) ExpectEqual(x, &norm, gated, Epilogue::kSwiGlu, outputs, random);
+    }
+  }
+}
+
+// Products of more rows by warpgroups have the bits of 40 rows at a time. Blocks take one tile
+// each, or all of them in turn, with fewer chunks of inputs than stages or with more.
+TEST_F(Variants, ProductsByWarpgroupsHaveTheBitsOfFewRows) {
+  bool has_warpgroups = false;
+  Run(HasWarpgroupProducts(stream_, &has_warpgroups));
+  if (!has_warpgroups) GTEST_SKIP() << "the device has none";
+  std::mt19937 random(24);
+  for (const auto& [rows, inputs, outputs, num_sms] :
+       {std::tuple{65, 32, 17, 100}, {270, 33, 70, 2}, {140, 420, 140, 1}}) {
+    const TestWeight weight(TestMatrix::Random(outputs, inputs, random), DType::kBF16);
+    const std::vector<float> bias = RandomBias(outputs, random);
+    const PackedWeight packed = PackOne(backend(), weight, bias.data());
+    const PackedWeight gated = PackParts(backend(), {{weight.view(), bias.data()}, {weight.view()}},
+                                         PartOrder::kGateAndUp);
+    const TestMatrix norm = TestMatrix::Random(1, inputs, random);
+    const TestMatrix x = TestMatrix::Random(rows, inputs, random);
+    const TestMatrix before = TestMatrix::Random(rows, outputs, random);
+    for (const Epilogue end : {Epilogue::kAdd, Epilogue::kSwiGlu}) {
+      const PackedWeight& of = IsGated(end) ? gated : packed;
+      std::vector<TestMatrix> few;
+      for (int first = 0; first < rows; first += 40) {
+        std::vector<int> some = Iota(std::min(40, rows - first));
+        for (int& row : some) row += first;
+        few.push_back(Product(x.Rows(some), &norm, of, end, before.Rows(some), 0));
+      }
+      for (int variant = 1; variant <= kNumWideRowTiles; ++variant) {
+        const TestMatrix all = Product(x, &norm, of, end, before, variant, num_sms);
+        for (int first = 0; first < rows; first += 40) {
+          std::vector<int> some = Iota(std::min(40, rows - first));
+          for (int& row : some) row += first;
+          EXPECT_TRUE(few[first / 40].SameBits(all.Rows(some)))
+              << "variant " << variant << " rows from " << first << " of " << rows << " K "
+              << inputs << " N " << outputs;
+        }
+      }
     }
   }
 }

@@ -10,6 +10,8 @@ namespace tandem::cuda {
 // Returns a number that all lanes have, such as the index of a block, from a register. The compiler
 // reads special registers again wherever they are used, in loops too.
 TANDEM_DEVICE int KeptInRegister(int number) { return ShuffleFrom(number, 0); }
+// The same for a number of each lane.
+TANDEM_DEVICE int KeptByLane(int number) { return ShuffleXor(number, 0); }
 
 // Returns the same bits in every lane: a butterfly adds the same pairs in all lanes.
 TANDEM_DEVICE float WarpSum(float value) {

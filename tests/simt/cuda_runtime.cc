@@ -163,6 +163,12 @@ TensorCore TensorCoreOf(cuda::Stream stream) {
   return stream == nullptr ? kHopper : cuda::Of(stream).stream->core;
 }
 
+bool HasWarpgroups(cuda::Stream stream) {
+  if (stream == nullptr) return true;
+  const Device& device = Devices::Get().all[cuda::Of(stream).device];
+  return device.major == 9 && device.minor == 0;
+}
+
 HostCopies& CopiedBytes() {
   static HostCopies copies;
   return copies;

@@ -23,6 +23,8 @@ cuda::Error LaunchOn(cuda::Stream stream, std::function<std::string()> work);
 // Returns the tensor cores of a stream's device: Ampere's below compute capability 9, else
 // Hopper's. Without a stream, Hopper's.
 TensorCore TensorCoreOf(cuda::Stream stream);
+// Returns whether it has the instructions of kernels/cuda/warpgroup.h: compute capability 9.0.
+bool HasWarpgroups(cuda::Stream stream);
 
 // What streams of this process have recorded and replayed so far.
 struct GraphCounts {

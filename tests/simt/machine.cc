@@ -70,6 +70,8 @@ bool Machine::Access(const void* at, size_t bytes, AccessKind kind, const Where&
   } else if (memory != shared_.get() && !threads_[current_].has_waited &&
              (kind != AccessKind::kRead || memory->WasWritten(at, bytes, ended_))) {
     wrong = "does not wait for earlier kernels";
+  } else if (memory == shared_.get() && Writes(kind) && warpgroups_.MayRead(at)) {
+    wrong = "writes rows that an unfinished product may read";
   } else {
     wrong = memory->Access(at, bytes, kind, Current(), clock_);
   }
@@ -295,6 +297,7 @@ std::string Machine::Run(const cuda::LaunchShape& shape, int num_threads,
 void Machine::RunBlock(const std::function<void()>& body) {
   clock_.BeginBlock(num_threads_ / kWarpThreads);
   phases_.Clear();
+  warpgroups_.BeginBlock(num_threads_);
   num_at_barrier_ = 0;
   for (Warp& warp : warps_) warp.arrived = 0;
   for (Thread& thread : threads_) {
@@ -306,6 +309,9 @@ void Machine::RunBlock(const std::function<void()>& body) {
   if (RunThreads(body)) {
     if (phases_.HasCopies()) {
       Fault("the block ends with bulk copies that nobody waited for", Where::current());
+    }
+    if (const std::string wrong = warpgroups_.EndBlock(); !wrong.empty()) {
+      Fault(wrong, Where::current());
     }
     return;
   }

@@ -7,9 +7,9 @@
 // kernel has written since the host waited for all kernels. Copies are made when a thread waits for
 // them, and not before.
 //
-// A phase barrier (simt.h) orders what a thread did before it arrived before what another does after
-// it has waited, and nothing else. Reported too: a wrong number of bytes, a phase that cannot end, a
-// barrier that no fence has shown to bulk copies, and threads that all wait.
+// A phase barrier (simt.h) orders what a thread did before it arrived before what another does
+// after it has waited, and nothing else. Reported too: a wrong number of bytes, a phase that cannot
+// end, a barrier that no fence has shown to bulk copies, and threads that all wait.
 #ifndef TANDEM_TESTS_SIMT_MACHINE_H_
 #define TANDEM_TESTS_SIMT_MACHINE_H_
 
@@ -28,6 +28,7 @@
 #include "tests/simt/fiber.h"
 #include "tests/simt/phase_barriers.h"
 #include "tests/simt/tensor_core_arithmetic.h"
+#include "tests/simt/warpgroups.h"
 #include "tests/simt/watched_memory.h"
 
 namespace tandem::simt {
@@ -83,6 +84,9 @@ class Machine {
   void Arrive(const void* at, size_t expected_bytes, const Where& where);
   void WaitForPhase(const void* at, int parity, const Where& where);
   void BulkCopy(void* shared, const void* global, size_t bytes, const void* at, const Where& where);
+  Warpgroups& warpgroups() { return warpgroups_; }
+  // Records the first fault of a launch.
+  void Fault(const std::string& what, const Where& where);
 
  private:
   enum class State { kRuns, kAtBarrier, kAtCollective, kAtPhase, kLeft };
@@ -108,7 +112,6 @@ class Machine {
   // were missing.
   bool HasPhaseEnded(Thread& thread);
   PhaseBarrier* PhasesAt(const void* at, const Where& where);
-  void Fault(const std::string& what, const Where& where);
   WatchedMemory* MemoryAt(const void* at);
   ThreadId Current() const { return {block_index_, current_}; }
 
@@ -130,6 +133,7 @@ class Machine {
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   PhaseBarriers phases_;
+  Warpgroups warpgroups_;
 };
 
 }  // namespace tandem::simt

@@ -21,11 +21,11 @@ struct PhaseBarrier {
   int index = 0;  // of all barriers of the block
   int initialised_by = 0;
   uint64_t initialised_at = 0;
-  bool is_fenced = false;  // bulk copies see that it is initialised
-  int arrivals = 0;        // of each phase
-  int missing = 0;         // arrivals of this phase
-  int64_t bytes = 0;       // expected and not come
-  uint64_t phase = 0;      // the number of phases that have ended
+  bool is_fenced = false;          // bulk copies see that it is initialised
+  int arrivals = 0;                // of each phase
+  int missing = 0;                 // arrivals of this phase
+  int64_t bytes = 0;               // expected and not come
+  uint64_t phase = 0;              // the number of phases that have ended
   std::vector<Copy> copies;        // of this phase, not made yet
   std::vector<uint64_t> arrived;   // what those who wait for this phase will know
   std::vector<uint64_t> released;  // the same for the last phase that has ended
@@ -37,7 +37,8 @@ struct PhaseBarrier {
     ++phase;
   }
   std::string Missing() const {
-    return std::to_string(missing) + " arrivals and " + std::to_string(bytes) + " bytes are missing";
+    return std::to_string(missing) + " arrivals and " + std::to_string(bytes) +
+           " bytes are missing";
   }
 };
 

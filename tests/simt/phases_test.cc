@@ -1,5 +1,5 @@
-// Phase barriers, bulk copies and ldmatrix on the host: what they do, and each fault that the machine
-// claims to detect.
+// Phase barriers, bulk copies and ldmatrix on the host: what they do, and each fault that the
+// machine claims to detect.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simt/simt_testing.h"
@@ -14,16 +14,16 @@ using ::testing::IsEmpty;
 // warp 1 adds them up.
 enum class Planted {
   kNothing,
-  kNoWaitForBytes,   // reads all stages but the first before their copies were waited for
-  kNoWaitForReader,  // copies into a place that may still be read
-  kEarlyArrival,     // frees a place before it has been read
-  kNoSyncWarp,       // one lane frees a place that other lanes still read
-  kFewBytes,         // expects fewer bytes than come
-  kManyBytes,        // expects more
-  kWrongParity,      // waits for the phase before
-  kNoFence,          // bulk copies do not see the barrier
-  kNoBlockBarrier,   // a thread uses a barrier that another initialises
-  kMissingArrival,   // never frees a place
+  kNoWaitForBytes,      // reads all stages but the first before their copies were waited for
+  kNoWaitForReader,     // copies into a place that may still be read
+  kEarlyArrival,        // frees a place before it has been read
+  kNoSyncWarp,          // one lane frees a place that other lanes still read
+  kFewBytes,            // expects fewer bytes than come
+  kManyBytes,           // expects more
+  kWrongParity,         // waits for the phase before
+  kNoFence,             // bulk copies do not see the barrier
+  kNoBlockBarrier,      // a thread uses a barrier that another initialises
+  kMissingArrival,      // never frees a place
   kWritesWithoutFence,  // writes a place that is then copied to
   kWritesWithFence,
   kLeavesEarly,  // nobody waits for the last stage

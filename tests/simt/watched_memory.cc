@@ -127,9 +127,8 @@ const WatchedMemory::Visit* WatchedMemory::FindUnorderedRead(const Cell& cell, c
                                                              const Clock& clock) const {
   if (!IsOrdered(cell.read, by, clock)) return &cell.read;
   if (cell.reads == nullptr) return nullptr;
-  const auto found = std::find_if(cell.reads->begin(), cell.reads->end(), [&](const Visit& read) {
-    return !IsOrdered(read, by, clock);
-  });
+  const auto found = std::find_if(cell.reads->begin(), cell.reads->end(),
+                                  [&](const Visit& read) { return !IsOrdered(read, by, clock); });
   return found == cell.reads->end() ? nullptr : &*found;
 }
 
@@ -141,14 +140,23 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
     cell->by_bulk_copy = true;
     return Wrong::kNothing;
   }
-  const bool reads = kind == AccessKind::kRead;
+  if (kind == AccessKind::kEndProduct) {
+    AddRead(by, clock, cell);
+    return Wrong::kNothing;
+  }
+  const bool reads = !Writes(kind);
   const bool is_atomic = kind == AccessKind::kAtomic;
   const bool is_new = of_block_ && cell->write.time < clock.block;
   if (is_new) cell->copying = false;
   if (cell->copying && kind != AccessKind::kEndCopy) return Wrong::kIsCopied;
+  const bool is_product = kind == AccessKind::kBeginProduct;
+  if (is_product && is_new) return Wrong::kNothing;
   if ((reads || is_atomic) && is_new) return Wrong::kIsUnwritten;
   if (!IsOrdered(cell->write, by, clock)) return Wrong::kWriteRaces;
   if (!is_atomic && !IsOrdered(cell->atomic, by, clock)) return Wrong::kAtomicRaces;
+  const bool is_unfenced = of_block_ && !is_new && !cell->by_bulk_copy &&
+                           clock.fences[cell->write.by.thread] <= cell->write.time;
+  if (is_product) return is_unfenced ? Wrong::kHasNoFence : Wrong::kNothing;
   if (reads) {
     AddRead(by, clock, cell);
     return Wrong::kNothing;
@@ -162,10 +170,7 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
     return Wrong::kNothing;
   }
   const bool is_bulk = kind == AccessKind::kBeginBulkCopy;
-  if (is_bulk && of_block_ && !is_new && !cell->by_bulk_copy &&
-      clock.fences[cell->write.by.thread] <= cell->write.time) {
-    return Wrong::kHasNoFence;
-  }
+  if (is_bulk && is_unfenced) return Wrong::kHasNoFence;
   cell->write = {by, clock.now, Scope::kOne};
   cell->copying = is_bulk || kind == AccessKind::kBeginCopy;
   cell->by_bulk_copy = is_bulk;
@@ -173,7 +178,7 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
 }
 
 std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind kind) const {
-  const std::string does = kind == AccessKind::kRead ? "reads" : "writes";
+  const std::string does = Writes(kind) ? "writes" : "reads";
   const auto name = [](const ThreadId& by) {
     return "thread " + std::to_string(by.thread) + " of block " + std::to_string(by.block);
   };
@@ -189,7 +194,7 @@ std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind ki
     case Wrong::kAtomicRaces:
       return does + " memory that " + name(cell.atomic.by) + " adds to: a race";
     case Wrong::kHasNoFence:
-      return "copies over what " + name(cell.write.by) + " wrote without a fence";
+      return does + " what " + name(cell.write.by) + " wrote without a fence";
     case Wrong::kReadRaces:
       return does + " memory that " + name(cell.read.by) + " reads: a race";
   }

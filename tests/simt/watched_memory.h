@@ -51,10 +51,14 @@ struct Clock {
 // into[i] = the larger of into[i] and times[i].
 void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into);
 
-// kAtomic reads and writes. Two atomic accesses are not a race. A bulk copy is begun by a thread and
-// ended by the copies of a phase barrier.
+// kAtomic reads and writes. Two atomic accesses are not a race. A bulk copy is begun by a thread
+// and ended by the copies of a phase barrier. A product (warpgroups.h) reads, from its begin to its
+// end, what bulk copies or fenced threads wrote before; what it makes of unwritten rows is not
+// used.
 enum class AccessKind {
   kRead,
+  kBeginProduct,
+  kEndProduct,
   kWrite,
   kAtomic,
   kBeginCopy,
@@ -62,6 +66,10 @@ enum class AccessKind {
   kBeginBulkCopy,
   kEndBulkCopy
 };
+inline bool Writes(AccessKind kind) {
+  return kind != AccessKind::kRead && kind != AccessKind::kBeginProduct &&
+         kind != AccessKind::kEndProduct;
+}
 
 class WatchedMemory {
  public:

@@ -12,9 +12,10 @@ namespace tandem::kernel_lab {
 inline constexpr float kEpsilon = 1e-5f;
 
 // The number of variants of a product of `tiles` tiles of outputs, on a device like an H200. On
-// others a line may have the kernel for many rows, which has one variant.
+// others a line may have a kernel for many rows with one variant.
 inline int NumProductVariants(DType dtype, int rows, int tiles) {
   constexpr int kNumSms = 132;
+  if (dtype == DType::kBF16 && rows > cuda::kMostFewRows) return 1 + cuda::kNumWideRowTiles;
   return cuda::HasManyRows(dtype, rows, tiles, kNumSms) ? 1 : cuda::NumVariants(dtype, rows);
 }
 

@@ -220,6 +220,7 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
                   .num_tiles = num_tiles,
                   .num_sms = lab.num_sms(),
                   .variant = line.variant,
+                  .wide_variant = line.variant,
                   .end = shape.end,
                   .out = out};
   const Pool& weights = lab.Weights(line.dtype);

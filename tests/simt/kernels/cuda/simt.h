@@ -107,6 +107,11 @@ T Load(const T* from, const Where& where = Where::current()) {
 }
 template <typename T>
 void Store(T* to, T value, const Where& where = Where::current()) {
+  if constexpr (sizeof(T) == sizeof(uint32_t)) {
+    if (std::bit_cast<uint32_t>(value) == simt::kUnfinished) {
+      return simt::Machine::Get().Fault("stores a sum of an unfinished product", where);
+    }
+  }
   if (simt::Machine::Get().Access(to, sizeof(T), simt::AccessKind::kWrite, where)) {
     std::memcpy(to, &value, sizeof(T));
   }
@@ -286,15 +291,27 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
   MultiplyWhole(a, b, 16 * half, 16 * half + 16, first, sums, where);
 }
 
+}  // namespace tandem::cuda
+
+#include "kernels/cuda/warpgroup.h"
+
+namespace tandem::cuda {
+
 // ---- Launching ----
+
+template <typename Kernel>
+Error HasCode(Stream stream, bool* has) {
+  *has = simt::HasWarpgroups(stream);
+  return kNoError;
+}
 
 template <typename Kernel>
 Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Stream stream) {
   if (!shape.fits()) return kGridTooLarge;
   return simt::LaunchOn(stream, [task, shape, core = simt::TensorCoreOf(stream)] {
     return simt::Machine::Get().Run(
-        shape, NumThreads<Kernel>(shape), [&task](unsigned char* shared) { Kernel::Run(task, shared); },
-        core);
+        shape, NumThreads<Kernel>(shape),
+        [&task](unsigned char* shared) { Kernel::Run(task, shared); }, core);
   });
 }
 
