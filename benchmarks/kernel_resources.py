@@ -34,8 +34,12 @@ COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"TileProductKernel<[124], 2, .*>": 2,
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"FewRowsKernel<1, .*>": 2,
                   r"BlockProductKernel<.*, [12], 2, 3>": 2, r"WarpgroupProductKernel<\d+>": 1}
+
+# The most of a figure for Hopper that docs/cuda_products.md allows.
+LIMITS = {r"FewRowsKernel<1, .*>": {"registers": 64, "local": 0}, r"FewRowsKernel<.*>": {"registers": 128, "local": 0},
+          r"WarpgroupProductKernel<.*>": {"registers": 168, "local": 0}}
 
 
 def by_function(text, title):
@@ -91,11 +95,15 @@ def measure(arch, dump, shared_of):
     return numbers, wrong
 
 
-def too_few_blocks(numbers):
-    """Returns a line for each kernel for sm_90a of which fewer blocks fit than assumed. Recorded figures do not excuse these."""
-    return [f"sm_90a {kernel}: {of['blocks']} fit on a processor, {blocks} are assumed"
-            for pattern, blocks in ASSUMED_BLOCKS.items() for kernel, of in numbers.items()
-            if re.fullmatch(pattern, kernel) and of["blocks"] < blocks]
+def beyond_limits(numbers):
+    """Returns a line for each kernel for sm_90a of which fewer blocks fit than assumed, or that has more of a figure than
+    allowed. Recorded figures do not excuse these."""
+    return ([f"sm_90a {kernel}: {of['blocks']} fit on a processor, {blocks} are assumed"
+             for pattern, blocks in ASSUMED_BLOCKS.items() for kernel, of in numbers.items()
+             if re.fullmatch(pattern, kernel) and of["blocks"] < blocks] +
+            [f"sm_90a {kernel}: {column} is {of[column]}, at most {most} is allowed"
+             for pattern, limits in LIMITS.items() for kernel, of in numbers.items() if re.fullmatch(pattern, kernel)
+             for column, most in limits.items() if of[column] > most])
 
 
 def compare(arch, found, expected, same_compiler):
@@ -144,11 +152,16 @@ int main() {
   }
   constexpr tandem::DType kBf16 = tandem::DType::kBF16;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
-    for (int i = 0; i < NumVariantsOfChoice(kBf16, choice); ++i) {
-      const FewRowsVariant of = kFewRowsVariants[choice][i];
-      std::printf("TileProductKernel<%d, %d, %d, %d> %d\\n", kRowTileChoices[choice], of.output_tiles,
-                  of.copy_stages, of.stage_steps, FewRowsBytes(kBf16, choice, i));
-    }
+    int most[8] = {};
+    for (int i = 0; i < NumVariantsOfChoice(kBf16, choice); ++i)
+      for (const int tiles : {64, 128, 256, 384, 1024, 1792, 8016}) {
+        const FewRowsPlan plan = FewRowsPlanOf(kRowTileChoices[choice] * kTileRows, tiles, 132, i);
+        int& bytes = most[kFewRowsVariants[choice][i].stage_steps];
+        if (bytes < plan.num_bytes) bytes = plan.num_bytes;
+      }
+    for (int steps = 1; steps < 8; ++steps)
+      if (most[steps] > 0)
+        std::printf("FewRowsKernel<%d, %d> %d\\n", kRowTileChoices[choice], steps, most[steps]);
   }
   std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
   for (const int row_tiles : kWideRowTiles)
@@ -158,9 +171,9 @@ int main() {
     if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;
     for (int choice = 0; choice < kNumBlocksRowTileChoices; ++choice)
       for (int j = 0; j < NumVariantsOfChoice(dtype, choice); ++j) {
-        const ProductTiles tiles = FewRowsTiles(dtype, choice, j);
+        const ProductTiles tiles = FewBlockRowsTiles(choice, j);
         std::printf("BlockProductKernel<BlockWeight<(DType)%d>, %d, %d, %d> %d\\n", i, tiles.rows,
-                    tiles.outputs, kBlocksVariants[choice][j].stages, FewRowsBytes(dtype, choice, j));
+                    tiles.outputs, kBlocksVariants[choice][j].stages, FewBlockRowsBytes(dtype, choice, j));
       }
     std::printf("ManyRowsBlockProductKernel<BlockWeight<(DType)%d>> %d\\n", i,
                 ManyRowsShape(dtype, 1, 1).shared_bytes);
@@ -258,7 +271,7 @@ def main():
             numbers, broken = measure(arch, dump, lambda kernel: int(shared.get(kernel, 0)))
             found[arch].update(numbers)
             wrong += broken
-    wrong += too_few_blocks(found["sm_90a"])
+    wrong += beyond_limits(found["sm_90a"])
     missing = [arch for arch in PROCESSORS if not found[arch]]
     if arguments.write and not missing:
         write(version, found, shared)

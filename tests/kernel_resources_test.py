@@ -148,11 +148,22 @@ class KernelResources(unittest.TestCase):
     def test_sees_registers_that_halve_the_blocks(self):
         def lines(registers):
             blocks = resources.blocks_on_processor("sm_90a", registers, 256, 83712)
-            return resources.too_few_blocks({"AttendKernel<TensorTile<128>>": {"blocks": blocks},
-                                             "AttendKernel<TensorTile<256>>": {"blocks": 1}})
+            return resources.beyond_limits({"AttendKernel<TensorTile<128>>": {"blocks": blocks},
+                                            "AttendKernel<TensorTile<256>>": {"blocks": 1}})
         self.assertEqual(lines(128), [])
         # With the soft cap's tanh in every kernel, kernels used this many registers.
         self.assertEqual(lines(153), ["sm_90a AttendKernel<TensorTile<128>>: 1 fit on a processor, 2 are assumed"])
+
+    def test_sees_spills_and_too_many_registers(self):
+        def lines(registers, local, kernel="FewRowsKernel<1, 2>"):
+            return resources.beyond_limits({kernel: {"registers": registers, "local": local, "blocks": 2}})
+        self.assertEqual(lines(64, 0), [])
+        self.assertIn("sm_90a FewRowsKernel<1, 2>: registers is 65, at most 64 is allowed", lines(65, 0))
+        self.assertIn("sm_90a FewRowsKernel<1, 2>: local is 4, at most 0 is allowed", lines(64, 4))
+        wide = "WarpgroupProductKernel<32>"
+        self.assertEqual(lines(168, 0, wide), [])
+        self.assertEqual(lines(169, 4, wide), [f"sm_90a {wide}: registers is 169, at most 168 is allowed",
+                                               f"sm_90a {wide}: local is 4, at most 0 is allowed"])
 
     def test_writes_the_table_between_its_marks(self):
         page = f"a\n{resources.BEGIN}\nold\n{resources.END}\nb\n"

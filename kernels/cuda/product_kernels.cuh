@@ -56,13 +56,8 @@ struct FewRowsKernel {
   using Sums = TileSums<1, kRowTiles>;
   using Step = Words4[kBf16Pieces];
 
-  // Of this block, whose warps take a tile each in a turn.
-  TANDEM_DEVICE static int NumTurns(const FewRowsPlan& plan, int num_tiles) {
-    return CeilDiv(CeilDiv(num_tiles - BlockY(), plan.blocks), plan.warps);
-  }
-  TANDEM_DEVICE static int TileOfTurn(const FewRowsPlan& plan, int warp, int turn) {
-    return BlockY() + (turn * plan.warps + warp) * plan.blocks;
-  }
+  // The warps of a block take a tile each in a turn: warp 0 tile BlockY(), then every this many.
+  TANDEM_DEVICE static int TilesOfTurn(const FewRowsPlan& plan) { return plan.warps * plan.blocks; }
 
   // The ring of chunks of rows.
   class Chunks {
@@ -96,7 +91,7 @@ struct FewRowsKernel {
         : task_(task),
           ring_(reinterpret_cast<Words4*>(shared) + warp * task.plan.stages * kStageWords4),
           barriers_(barriers + warp * task.plan.stages),
-          tile_(TileOfTurn(task.plan, warp, 0)) {}
+          tile_(BlockY() + warp * task.plan.blocks) {}
 
     TANDEM_DEVICE void Begin() {
       StartTile();
@@ -135,7 +130,7 @@ struct FewRowsKernel {
       from_ += kStageWords4;
       left_ -= steps;
       if (left_ > 0) return;
-      tile_ += task_.plan.warps * task_.plan.blocks;
+      tile_ += TilesOfTurn(task_.plan);
       StartTile();
     }
 
@@ -176,12 +171,11 @@ struct FewRowsKernel {
                                      const Chunks& chunks, const float* factors) {
     const TileProductTask& product = task.product;
     const int num_steps = NumSteps(product.x.cols);
-    const int num_turns = NumTurns(task.plan, product.num_tiles);
     RingPlace chunk;
     // The weights of a step are loaded while those of the step before are multiplied.
     Step even, odd;
-    for (int turn = 0; turn < num_turns; ++turn) {
-      const int tile = TileOfTurn(task.plan, warp, turn);
+    for (int first = BlockY(); first < product.num_tiles; first += TilesOfTurn(task.plan)) {
+      const int tile = first + warp * task.plan.blocks;
       const bool multiplies = tile < product.num_tiles;
       Sums sums = {};
       if (multiplies) weights.Load(0, num_steps == 1, even);
@@ -210,7 +204,7 @@ struct FewRowsKernel {
         if (Lane() == 0) Arrive(chunks.empty(chunk.index()));
         chunk.Next(kRowStages);
       }
-      if (turn == 0) WaitForPhase(chunks.factors(), 0);
+      if (first == BlockY()) WaitForPhase(chunks.factors(), 0);
       if (!multiplies) continue;
       EndTiles<1, kRowTiles>(product, tile, int64_t{BlockX()} * kRowTiles, sums, factors);
     }
@@ -223,12 +217,11 @@ struct FewRowsKernel {
     const int num_parts = CeilDiv(product.x.cols, kChunkInputs);
     const int num_tiles = CeilDiv(product.out.rows, kTileRows);
     const int first_tile = BlockX() * kRowTiles;
-    const int num_turns = NumTurns(task.plan, product.num_tiles);
     const int64_t first_row = int64_t{first_tile} * kTileRows;
     RingPlace chunk;
     bool is_first_round = true;  // places are empty
     int num_factors = 0;
-    for (int turn = 0; turn < num_turns; ++turn) {
+    for (int turn = BlockY(); turn < product.num_tiles; turn += TilesOfTurn(task.plan)) {
       for (int first = 0; first < num_parts; first += kChunkParts) {
         if (!is_first_round) WaitForPhase(chunks.empty(chunk.index()), chunk.parity() ^ 1);
         const int parts = num_parts - first < kChunkParts ? num_parts - first : kChunkParts;
@@ -245,7 +238,7 @@ struct FewRowsKernel {
         StoreFactors<kFactorsAtOnce>(product, first_row + num_factors, factors + num_factors);
         num_factors += kFactorsAtOnce;
       }
-      if (turn > 0) continue;
+      if (turn > BlockY()) continue;
       for (; num_factors < kRows; num_factors += kFactorsAtOnce) {
         StoreFactors<kFactorsAtOnce>(product, first_row + num_factors, factors + num_factors);
       }
