@@ -356,6 +356,12 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
     error = cudaFuncSetAttribute(Enter<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  shape.shared_bytes);
   }
+  // All kernels ask for the same division of a multiprocessor's memory, because one with another
+  // division waits until the blocks there have ended.
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(Enter<Kernel>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
+  }
   bool may_begin_early = false;
   if (error == cudaSuccess) error = MayBeginEarly<Kernel>(Of(stream), &may_begin_early);
   if (error != cudaSuccess) return error;
