@@ -76,9 +76,11 @@ struct AttentionWorld {
 
   // Attends in one call to the last `counts[i]` rows of the first `lengths[i]` tokens of each
   // sequence, and to rows of padding. `table_pages` is the length of page tables, whose remaining
-  // entries are garbage; 0 for as many as needed.
+  // entries are garbage; 0 for as many as needed. With `reader`, returns its product of the
+  // results, which nothing else reads.
   TestMatrix Attend(Backend& backend, const std::vector<int>& counts,
-                    const std::vector<int>& lengths, int num_padding = 0, int table_pages = 0) {
+                    const std::vector<int>& lengths, int num_padding = 0, int table_pages = 0,
+                    const PackedWeight* reader = nullptr) {
     std::vector<int32_t> starts = {0};
     for (const int count : counts) starts.push_back(starts.back() + count);
     const int rows = starts.back() + num_padding;
@@ -118,8 +120,11 @@ struct AttentionWorld {
                     .window = shape.window,
                     .first = shape.first,
                     .soft_cap = shape.soft_cap},
-                   out.view());
-    return out.Get();
+                   out.view(), {.weight = reader});
+    if (reader == nullptr) return out.Get();
+    UploadedMatrix product(backend, TestMatrix(rows, reader->outputs));
+    backend.MatMul(out.view(), *reader, product.view());
+    return product.Get();
   }
   TestMatrix AttendLast(Backend& backend, int count) { return Attend(backend, {count}, lengths); }
   // Attends to the rows [first, end) of the first sequence, each in its own call.

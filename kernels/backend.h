@@ -110,6 +110,13 @@ struct NormedRows {
   MatrixView normed{};  // scratch for the normalised rows: of x's shape, or x itself
 };
 
+// The product that reads the result of an operation next, before anything changes that result. A
+// device may also write the result as this product reads it.
+struct NextProduct {
+  const PackedWeight* weight = nullptr;  // null: none is known
+  const float* norm = nullptr;           // NormedRows::weight of the product
+};
+
 // The experts that each row goes through, and their weights, in the backend's memory.
 struct ExpertChoices {
   int32_t* experts = nullptr;  // [rows, per_row], all different within a row
@@ -257,7 +264,8 @@ class Backend {
   // ---- Operations ----
   // out[r] = table[ids[r]], converted to f32.
   //   ids: [rows], in backend memory; table: [vocab, cols], from Import; out: [rows, cols]
-  virtual void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) = 0;
+  virtual void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out,
+                     const NextProduct& next) = 0;
 
   // out[r] = x[indices[r]].   indices: [out.rows], in backend memory
   virtual void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) = 0;
@@ -283,29 +291,31 @@ class Backend {
   //   x: [rows, inputs]; out: [rows, outputs]
   void MatMul(ConstMatrixView x, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-    Product(x, weight, Epilogue::kStore, out);
+    Product(x, weight, Epilogue::kStore, out, {});
   }
   // The product of normalised rows. A device may scale the sums instead of the rows.
   void MatMul(const NormedRows& rows, const PackedWeight& weight, MatrixView out) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == out.cols);
-    NormedProduct(rows, weight, Epilogue::kStore, out);
+    NormedProduct(rows, weight, Epilogue::kStore, out, {});
   }
   // sum += x * transpose(weight) + bias: a product with a residual.   sum: [rows, outputs]
-  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum) {
+  void MatMulAdd(ConstMatrixView x, const PackedWeight& weight, MatrixView sum,
+                 const NextProduct& next = {}) {
     TANDEM_CHECK(weight.order == PartOrder::kConcatenated && weight.outputs == sum.cols);
-    Product(x, weight, Epilogue::kAdd, sum);
+    Product(x, weight, Epilogue::kAdd, sum, next);
   }
   // out = activation(gate) * up, where gate and up are the halves of a product.
   //   weight: packed as kGateAndUp, outputs = 2 * out.cols
+  //   next: if there is one, it has no norm, and only that product may read `out`
   void MatMulGated(ConstMatrixView x, const PackedWeight& weight, Activation activation,
-                   MatrixView out) {
+                   MatrixView out, const NextProduct& next = {}) {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-    Product(x, weight, GatedEnd(activation), out);
+    Product(x, weight, GatedEnd(activation), out, next);
   }
   void MatMulGated(const NormedRows& rows, const PackedWeight& weight, Activation activation,
-                   MatrixView out) {
+                   MatrixView out, const NextProduct& next = {}) {
     TANDEM_CHECK(weight.order == PartOrder::kGateAndUp && weight.outputs == 2 * out.cols);
-    NormedProduct(rows, weight, GatedEnd(activation), out);
+    NormedProduct(rows, weight, GatedEnd(activation), out, next);
   }
 
   // Whether this backend implements the operations on experts below, all of which REQUIRE it.
@@ -373,20 +383,21 @@ class Backend {
   // num_kv_heads), where t runs over the positions in (p - window, p] of a row at position p, or in
   // [0, p] without a window, that are at least form.first. A row without such a position is zeros.
   //   q: [rows, num_heads * head_dim], the first columns of qkv; out: the same shape
+  //   next: if there is one, it has no norm, and only that product may read `out`
   virtual void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-                      const AttentionForm& form, MatrixView out) = 0;
+                      const AttentionForm& form, MatrixView out, const NextProduct& next) = 0;
 
  protected:
   friend class Buffer;
   // REQUIRES: weight.order and weight.outputs match `end` and `out`.
-  virtual void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
-                       MatrixView out) = 0;
+  virtual void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end, MatrixView out,
+                       const NextProduct& next) = 0;
   // REQUIRES: the same as Product.
   virtual void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
-                             MatrixView out) {
-    if (rows.weight == nullptr) return Product(rows.x, weight, end, out);
+                             MatrixView out, const NextProduct& next) {
+    if (rows.weight == nullptr) return Product(rows.x, weight, end, out, next);
     RmsNorm(rows.x, rows.weight, rows.epsilon, rows.normed);
-    Product(rows.normed, weight, end, out);
+    Product(rows.normed, weight, end, out, next);
   }
   virtual void Free(void* data, size_t bytes) = 0;
 };

@@ -26,7 +26,7 @@ inline TestMatrix Embed(Backend& backend, const ConstMatrixView& table,
   TestMatrix sevens(static_cast<int>(ids.size()), table.cols);
   for (int r = 0; r < sevens.rows(); ++r) std::fill_n(sevens.row(r), sevens.cols(), 7.0f);
   UploadedMatrix out(backend, sevens);
-  backend.Embed(static_cast<const int32_t*>(device_ids.data()), *view, out.view());
+  backend.Embed(static_cast<const int32_t*>(device_ids.data()), *view, out.view(), {});
   return out.Get();
 }
 

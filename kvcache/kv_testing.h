@@ -68,14 +68,17 @@ class MemoryBackend : public Backend {
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView, Buffer*) override {
     return absl::UnimplementedError("memory only");
   }
-  void Embed(const int32_t*, ConstMatrixView, MatrixView) override { std::abort(); }
+  void Embed(const int32_t*, ConstMatrixView, MatrixView, const NextProduct&) override {
+    std::abort();
+  }
   void GatherRows(ConstMatrixView, const int32_t*, MatrixView) override { std::abort(); }
   void ArgMax(ConstMatrixView, int32_t*) override { std::abort(); }
   void RmsNorm(ConstMatrixView, const float*, float, MatrixView) override { std::abort(); }
   void SubtractMean(ConstMatrixView, MatrixView) override { std::abort(); }
   void ScaleAndCap(float, float, MatrixView) override { std::abort(); }
   void AddScaled(ConstMatrixView, float, MatrixView) override { std::abort(); }
-  void Product(ConstMatrixView, const PackedWeight&, Epilogue, MatrixView) override {
+  void Product(ConstMatrixView, const PackedWeight&, Epilogue, MatrixView,
+               const NextProduct&) override {
     std::abort();
   }
   void RotaryAngles(const RaggedRows&, const int32_t*, const RotaryTables&, MatrixView) override {
@@ -86,7 +89,7 @@ class MemoryBackend : public Backend {
     std::abort();
   }
   void Attend(ConstMatrixView, const RaggedRows&, const PagedKvView&, const AttentionForm&,
-              MatrixView) override {
+              MatrixView, const NextProduct&) override {
     std::abort();
   }
 

@@ -20,12 +20,6 @@ bool WantsArgMax(absl::Span<const ForwardRequest> requests) {
   });
 }
 
-MatrixView ColumnsOf(MatrixView x, RankShare columns) {
-  x.data = static_cast<float*>(x.data) + columns.begin;
-  x.cols = columns.size();
-  return x;
-}
-
 void CopyColumns(ConstMatrixView from, MatrixView to) {
   if (from.cols == 0) return;
   const size_t bytes = sizeof(float) * from.cols;
@@ -340,7 +334,7 @@ void Transformer::Enqueue(const PassTables& at, const PagedKvCache* cache) {
   const MatrixView hidden = View(workspace_.hidden, rows, config_.hidden_size);
   const auto embed = [&] {
     if (is_draft_head()) return EnterHead(tables + at.ids, rows, tables + at.row_indices);
-    backend_->Embed(tables + at.ids, weights_->embedding, hidden);
+    backend_->Embed(tables + at.ids, weights_->embedding, hidden, NextOfResidual(0));
     if (config_.embedding_scale != 1.0f) {
       backend_->ScaleAndCap(config_.embedding_scale, 0.0f, hidden);
     }
@@ -394,51 +388,6 @@ void Transformer::Gather(MatrixView whole, RankShare RankParts::*columns, int un
     const RankShare share = PartsOf(rank).*columns;
     return RankShare{share.begin * unit, share.end * unit};
   });
-}
-
-// Returns the rows as a product reads them: normalised by `norm`, or unchanged if it is empty.
-//   normed: memory for the result
-NormedRows Transformer::Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed) {
-  if (norm.data() == nullptr) return {.x = x};
-  if (config_.norm_form == NormForm::kLayer) {
-    backend_->SubtractMean(x, normed);
-    x = normed;
-  }
-  return {.x = x,
-          .weight = static_cast<const float*>(norm.data()),
-          .epsilon = config_.rms_norm_epsilon,
-          .normed = normed};
-}
-
-// hidden += the product, normalised by `norm` unless that is empty.
-void Transformer::AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm) {
-  const MatrixView hidden = View(workspace_.hidden, x.rows, config_.hidden_size);
-  if (norm.data() == nullptr && config_.residual_scale == 1.0f) {
-    if (parts_.hidden.size() > 0) {
-      backend_->MatMulAdd(x, weight, ColumnsOf(hidden, parts_.hidden));
-    }
-    return Gather(hidden, &RankParts::hidden);
-  }
-  const MatrixView output = View(workspace_.output, x.rows, config_.hidden_size);
-  if (parts_.hidden.size() > 0) backend_->MatMul(x, weight, ColumnsOf(output, parts_.hidden));
-  AddOutput(output, norm);
-}
-
-// `output`: this rank's columns
-void Transformer::AddOutput(MatrixView output, const Buffer& norm) {
-  MatrixView normed = output;
-  if (norm.data() != nullptr) {
-    Gather(output, &RankParts::hidden);
-    normed = View(workspace_.normed_output, output.rows, config_.hidden_size);
-    backend_->RmsNorm(output, static_cast<const float*>(norm.data()), config_.rms_norm_epsilon,
-                      normed);
-  }
-  const MatrixView hidden = View(workspace_.hidden, output.rows, config_.hidden_size);
-  if (parts_.hidden.size() > 0) {
-    backend_->AddScaled(ColumnsOf(normed, parts_.hidden), config_.residual_scale,
-                        ColumnsOf(hidden, parts_.hidden));
-  }
-  Gather(hidden, &RankParts::hidden);
 }
 
 // Normalises queries and keys, each over all heads, including those of other ranks.
@@ -504,10 +453,12 @@ void Transformer::Attention(int index, const NormedRows& input, const RaggedRows
          .window = c.windows[index],
          .first = is_draft_head() ? 1 : 0,  // the first token has no state before it
          .soft_cap = c.attention_soft_cap},
-        ColumnsOf(attended, {parts_.heads.begin * c.head_dim, parts_.heads.end * c.head_dim}));
+        ColumnsOf(attended, {parts_.heads.begin * c.head_dim, parts_.heads.end * c.head_dim}),
+        OnlyProduct(layer.attention_out));
   }
   Gather(attended, &RankParts::heads, c.head_dim);
-  AddOutput(attended, layer.attention_out, layer.attention_output_norm);
+  AddOutput(attended, layer.attention_out, layer.attention_output_norm,
+            NextOfResidual(index, /*in_feed_forward=*/true));
 }
 
 void Transformer::FeedForward(int index, const NormedRows& input) {
@@ -515,10 +466,11 @@ void Transformer::FeedForward(int index, const NormedRows& input) {
   const Layer& layer = weights_->layers[index];
   const MatrixView mlp = View(workspace_.mlp, input.x.rows, config_.intermediate_size);
   if (parts_.mlp.size() > 0) {
-    backend_->MatMulGated(input, layer.gate_up, config_.activation, ColumnsOf(mlp, parts_.mlp));
+    backend_->MatMulGated(input, layer.gate_up, config_.activation, ColumnsOf(mlp, parts_.mlp),
+                          OnlyProduct(layer.down));
   }
   Gather(mlp, &RankParts::mlp);
-  AddOutput(mlp, layer.down, layer.mlp_output_norm);
+  AddOutput(mlp, layer.down, layer.mlp_output_norm, NextOfResidual(index + 1));
 }
 
 void Transformer::RunExperts(int index, const NormedRows& input) {

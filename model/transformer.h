@@ -247,7 +247,10 @@ class Transformer final : public LanguageModel {
   void RunLayer(int index, const RaggedRows& rows, const PagedKvView& kv);
   NormedRows Normed(const Buffer& norm, ConstMatrixView x, MatrixView normed);
   void Attention(int index, const NormedRows& input, const RaggedRows& rows, const PagedKvView& kv);
-  void AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm);
+  NextProduct NextOfResidual(int layer, bool in_feed_forward = false) const;
+  NextProduct OnlyProduct(const PackedWeight& weight) const;
+  void AddOutput(ConstMatrixView x, const PackedWeight& weight, const Buffer& norm,
+                 const NextProduct& next);
   void AddOutput(MatrixView output, const Buffer& norm);
   void NormAllHeads(const Layer& layer, int rows, MatrixView qkv);
   void MixExperts(ConstMatrixView x, const ExpertChoices& choices, const Layer& layer,

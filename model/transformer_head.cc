@@ -112,7 +112,7 @@ void Transformer::EnterHead(const int32_t* ids, int rows, const int32_t* all_row
   const bool is_fused = config_.state_input == StateInput::kFused;
   const int cols = reads_own_states_ ? size : read_state_size();
   const MatrixView states = View(workspace_.read_states, rows, cols);
-  backend_->Embed(ids, weights_->embedding, embedded);
+  backend_->Embed(ids, weights_->embedding, embedded, {});
   norm(is_fused ? parts.embedding_norm : weights_->layers.front().attention_norm, embedded, left);
   if (is_fused) {
     norm(parts.state_norm, states, right);

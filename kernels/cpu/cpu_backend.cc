@@ -142,7 +142,8 @@ absl::StatusOr<ConstMatrixView> CpuBackend::Import(ConstMatrixView host, Buffer*
 
 // ---- Rows ----
 
-void CpuBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
+void CpuBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out,
+                       const NextProduct&) {
   CheckF32(out);
   TANDEM_CHECK(table.cols == out.cols);
   ForShares(out.rows, static_cast<int64_t>(out.rows) * out.cols, [&](int begin, int end) {
@@ -216,7 +217,7 @@ void CpuBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
 // ---- Products ----
 
 void CpuBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
-                         MatrixView out) {
+                         MatrixView out, const NextProduct&) {
   CheckF32(x);
   CheckF32(out);
   TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
@@ -446,7 +447,7 @@ void CpuBackend::PlaceStates(const AttendTask& task) {
 }
 
 void CpuBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-                        const AttentionForm& form, MatrixView out) {
+                        const AttentionForm& form, MatrixView out, const NextProduct&) {
   CheckF32(q);
   CheckF32(out);
   CheckRagged(rows);

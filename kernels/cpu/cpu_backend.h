@@ -45,7 +45,8 @@ class CpuBackend final : public Backend {
                      std::optional<DType> dtype) const override;
   absl::StatusOr<ConstMatrixView> Import(ConstMatrixView host, Buffer* storage) override;
 
-  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
+  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out,
+             const NextProduct& next) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void ArgMax(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
@@ -64,7 +65,7 @@ class CpuBackend final : public Backend {
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
                       const RaggedRows& rows, const PagedKvView& kv) override;
   void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-              const AttentionForm& form, MatrixView out) override;
+              const AttentionForm& form, MatrixView out, const NextProduct& next) override;
 
  private:
   // Operations that touch fewer elements than this run on one thread, for the reasons given at
@@ -92,8 +93,8 @@ class CpuBackend final : public Backend {
       }
     });
   }
-  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
-               MatrixView out) override;
+  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end, MatrixView out,
+               const NextProduct& next) override;
   // Calls use(choice, output) for every choice of one of `experts`, one expert after the other.
   // Several threads call it, but only for rows of the same expert at a time.
   //   choice: an index into the arrays of ExpertChoices; output: [x.cols], the expert's output

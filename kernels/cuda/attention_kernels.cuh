@@ -11,6 +11,7 @@
 #define TANDEM_KERNELS_CUDA_ATTENTION_KERNELS_CUH_
 
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/next_rows.cuh"
 #include "kernels/cuda/warp_math.cuh"
 
 namespace tandem::cuda {
@@ -152,6 +153,16 @@ TANDEM_DEVICE float* PartsOfRow(const AttendTask& task, int64_t row, int head) {
   return task.parts + (row * task.num_heads + head) * NumPartSlots(task) * (task.kv.head_dim + 2);
 }
 
+// Stores a result. The lanes of a warp have neighbouring columns; only those for which `is_in`
+// holds have one.
+TANDEM_DEVICE void StoreResult(const AttendTask& task, int row, int col, float result, bool is_in) {
+  if (task.out.data != nullptr) {
+    if (is_in) Store(RowOf(task.out, row) + col, result);
+  } else {
+    StoreColumns(task.next, task.out.rows, row, col, result, is_in);
+  }
+}
+
 // Attention except for a warp's tile. Tile finds positions, weighs them and sums values. It is
 // constructed before WaitForKernelsBefore, so its constructor must not read memory that kernels
 // write. It defines its numbers of vectors and elements (kVectors, kHeadDim), how many elements of
@@ -253,7 +264,8 @@ struct AttendKernel {
     return sum;
   }
 
-  // Calls store(v, d, sum) for each element that this thread keeps.
+  // Calls store(v, d, sum, whether the unit has the vector and the element) for each element that
+  // this thread keeps.
   template <typename StoreSum>
   TANDEM_DEVICE static void ForKept(const Task& task, const AttendUnit& unit,
                                     const float (&kept)[kKept], StoreSum store) {
@@ -261,17 +273,16 @@ struct AttendKernel {
     for (int k = 0; k < kKept; ++k) {
       const int i = ThreadIndex() + k % kPassKept * kThreads;
       const int v = i / kPassDims, d = k / kPassKept * kPassDims + i % kPassDims;
-      if (v < unit.num_vectors && d < task.kv.head_dim) store(v, d, kept[k]);
+      store(v, d, kept[k], v < unit.num_vectors && d < task.kv.head_dim);
     }
   }
 
   TANDEM_DEVICE static void StoreOut(const Task& task, const AttendUnit& unit, const float* shared,
                                      const float (&kept)[kKept]) {
-    ForKept(task, unit, kept, [&](int v, int d, float sum) {
+    ForKept(task, unit, kept, [&](int v, int d, float sum, bool is_in) {
       const int head = BlockY() * unit.heads + unit.HeadOf(v);
       const float total = Load(shared + kAt.running + kVectors + v);
-      Store(RowOf(task.out, unit.RowOf(v)) + int64_t{head} * task.kv.head_dim + d,
-            Quotient(sum, total));
+      StoreResult(task, unit.RowOf(v), head * task.kv.head_dim + d, Quotient(sum, total), is_in);
     });
   }
 
@@ -284,8 +295,9 @@ struct AttendKernel {
   }
   TANDEM_DEVICE static void StoreParts(const Task& task, const AttendUnit& unit, int slot,
                                        const float* shared, const float (&kept)[kKept]) {
-    ForKept(task, unit, kept,
-            [&](int v, int d, float sum) { Store(PartsOf(task, unit, v, slot) + 2 + d, sum); });
+    ForKept(task, unit, kept, [&](int v, int d, float sum, bool is_in) {
+      if (is_in) Store(PartsOf(task, unit, v, slot) + 2 + d, sum);
+    });
     const int v = ThreadIndex();
     if (v >= unit.num_vectors) return;
     Store(PartsOf(task, unit, v, slot), Load(shared + kAt.running + v));
@@ -328,8 +340,10 @@ struct MergeSplitsKernel {
     float* const states = parts + int64_t{task.part_splits} * slot_floats;
     const float* const before_step = states + (1 - turn) * slot_floats;
     float* const after_step = states + turn * slot_floats;
-    float* const out = RowOf(task.out, row) + int64_t{head} * task.kv.head_dim;
-    for (int d = ThreadIndex(); d < task.kv.head_dim; d += kThreads) {
+    // All lanes of a warp go on together, because they exchange results.
+    for (int first = WarpIndex() * kWarpSize; first < task.kv.head_dim; first += kThreads) {
+      const bool is_in = first + Lane() < task.kv.head_dim;
+      const int d = is_in ? first + Lane() : first;
       struct Part {
         float largest, total, sum;
       };
@@ -351,9 +365,11 @@ struct MergeSplitsKernel {
                 sum = MulAdd(sum, before, part.sum * now);
               });
       if (is_last) {
-        Store(out + d, Quotient(sum, state.total));
+        StoreResult(task, row, head * task.kv.head_dim + first + Lane(), Quotient(sum, state.total),
+                    is_in);
         continue;
       }
+      if (!is_in) continue;
       Store(after_step + 2 + d, sum);
       if (d > 0) continue;
       Store(after_step, state.largest);

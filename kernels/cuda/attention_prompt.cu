@@ -236,11 +236,18 @@ class PromptAttendKernel {
       const int v = Lane() / 4 + 8 * half;
       if (v >= unit_.num_vectors) continue;
       const int head = BlockY() * unit_.heads + unit_.HeadOf(v);
-      float* const out = RowOf(task_.out, unit_.RowOf(v)) + int64_t{head} * task_.kv.head_dim;
+      const int row = unit_.RowOf(v), first_col = head * task_.kv.head_dim;
       const float total = Load(StatesOfWarp().running + kVectors + v);
+      const auto result = [&](int group, int i) { return Quotient(kept_[group][half][i], total); };
       ForElements([&](int group, int i) {
         const int d = group * 16 + Lane() % 4 * 4 + i;
-        if (d < task_.kv.head_dim) Store(out + d, Quotient(kept_[group][half][i], total));
+        if (d >= task_.kv.head_dim) return;
+        if (task_.out.data != nullptr) {
+          Store(RowOf(task_.out, row) + first_col + d, result(group, i));
+        } else if (i % 2 == 0) {
+          StorePair(task_.next, task_.out.rows, row, first_col + d,
+                    PackBf16(result(group, i), result(group, i + 1)));
+        }
       });
     }
   }

@@ -359,7 +359,7 @@ TEST_F(AttentionLimits, RefusesHeadsThatAreTooLong) {
   PagedKvView kv;
   kv.batch = kv.max_pages = kv.page_size = kv.num_kv_heads = 1;
   kv.head_dim = 258;
-  backend().Attend(q.view(), {nullptr, 1, 1}, kv, {}, out.view());
+  backend().Attend(q.view(), {nullptr, 1, 1}, kv, {}, out.view(), {});
   const absl::Status status = backend().Synchronize();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(std::string(status.message()).find("heads of 258"), std::string::npos);
@@ -379,7 +379,7 @@ TEST_F(AttentionLimits, RefusesTooManyHeads) {
   kv.head_dim = 2;
   const RaggedRows rows = {
       .batch = 1, .num_rows = 1, .plan = static_cast<const int32_t*>(plan.data())};
-  backend().Attend(q.view(), rows, kv, {}, out.view());
+  backend().Attend(q.view(), rows, kv, {}, out.view(), {});
   const absl::Status status = backend().Synchronize();
   EXPECT_EQ(std::string(status.message()), "cuda:0: attending: a kernel has too many blocks");
 }

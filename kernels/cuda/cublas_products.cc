@@ -82,7 +82,6 @@ absl::Status CublasProducts::Reserve(Buffer* scratch, size_t bytes) {
 absl::Status CublasProducts::ReserveScratch(const LtShape& most) {
   RETURN_IF_ERROR(Reserve(&workspace_, kWorkspaceBytes));
   RETURN_IF_ERROR(Reserve(&rows_, sizeof(uint16_t) * most.rows * most.inputs));
-  RETURN_IF_ERROR(Reserve(&squares_, sizeof(float) * most.rows * NumSquares(most.inputs)));
   return Reserve(&sums_, sizeof(float) * most.rows * most.outputs);
 }
 
@@ -119,6 +118,18 @@ absl::Status CublasProducts::Unpack(const void* packed, const WeightShape& shape
   return Check(Launch(task, stream_), "unpacking weights");
 }
 
+absl::Status CublasProducts::CopyRows(const TileProductTask& product, int first, int rows,
+                                      int plain_rows) {
+  const PlainRowsTask task{.image = product.rows,
+                           .image_rows = product.out.rows,
+                           .first_row = first,
+                           .num_rows = rows,
+                           .plain_rows = plain_rows,
+                           .num_steps = NumSteps(product.x.cols),
+                           .out = rows_.data()};
+  return Check(Launch(task, stream_), "copying rows");
+}
+
 absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShape& shape) {
   const int outputs = shape.first * kTileOutputs, inputs = InputsOf(shape.second);
   const LtShape most{.rows = MostRows(outputs), .outputs = outputs, .inputs = inputs};
@@ -139,7 +150,7 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
 
   const MatrixView sums{sums_.data(), DType::kF32, most.rows, outputs, outputs};
   const ConstMatrixView x_view(x.data(), DType::kF32, most.rows, inputs, inputs);
-  PackRowsTask pack{.x = x_view, .out = rows.data(), .norm = {}};
+  const PackRowsTask pack{.x = x_view, .out = rows.data(), .norm = {}};
   RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
   const TileProductTask ours{.x = x_view,
                              .rows = rows.data(),
@@ -153,9 +164,7 @@ absl::StatusOr<CublasProducts::Verdict> CublasProducts::Compare(const WeightShap
   ASSIGN_OR_RETURN(const Buffer counts,
                    backend_.Allocate(sizeof(uint32_t) * NumDifferenceCounts(num_sums)));
   backend_.Copy(sums_.data(), want.data(), want.size_bytes());
-  pack.out = rows_.data();
-  pack.plain_rows = most.rows;
-  RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
+  RETURN_IF_ERROR(CopyRows(ours, 0, most.rows, most.rows));
 
   Verdict verdict;
   for (Plan plan{.shape = most, .algorithm = {}}; plan.shape.rows > 0;
@@ -194,7 +203,7 @@ void CublasProducts::Release(std::string reason) {
   library_.reset();
   weights_.clear();
   std::exchange(copies_, {}).clear();
-  for (Buffer* scratch : {&rows_, &squares_, &sums_, &workspace_}) *scratch = Buffer();
+  for (Buffer* scratch : {&rows_, &sums_, &workspace_}) *scratch = Buffer();
   Log(LogLevel::kInfo, absl::StrCat("device=", View(backend_.name()), " ", Report()[0]));
 }
 
@@ -286,23 +295,11 @@ absl::Status CublasProducts::Multiply(const TileProductTask& product) {
     auto plan = plans.begin();
     while (plan->shape.rows < left && plan + 1 != plans.end()) ++plan;
     const int rows = std::min(left, plan->shape.rows);
-    const auto part = [&](const auto& of) {
-      auto some = of;
-      some.data = const_cast<float*>(static_cast<const float*>(of.data)) + first * of.stride;
-      some.rows = rows;
-      return some;
-    };
-    EndSumsTask end{.product = product, .sums = {}};
-    end.product.x = part(product.x);
-    end.product.out = part(product.out);
-    end.product.squares = static_cast<const float*>(squares_.data());
-    end.sums = {sums_.data(), DType::kF32, rows, plan->shape.outputs, plan->shape.outputs};
-    const PackRowsTask pack{.x = end.product.x,
-                            .out = rows_.data(),
-                            .plain_rows = plan->shape.rows,
-                            .norm = product.norm,
-                            .squares = static_cast<float*>(squares_.data())};
-    RETURN_IF_ERROR(Check(Launch(pack, stream_), "rounding activations"));
+    const EndSumsTask end{
+        .product = product,
+        .first_row = first,
+        .sums = {sums_.data(), DType::kF32, rows, plan->shape.outputs, plan->shape.outputs}};
+    RETURN_IF_ERROR(CopyRows(product, first, rows, plan->shape.rows));
     RETURN_IF_ERROR(Multiply(*plan, weight));
     RETURN_IF_ERROR(Check(Launch(end, stream_), "finishing a product"));
     first += rows;

@@ -76,6 +76,8 @@ class CublasProducts {
   absl::Status Reserve(Buffer* scratch, size_t bytes);
   absl::Status ReserveScratch(const LtShape& most);
   absl::StatusOr<Verdict> Compare(const WeightShape& shape);
+  // Copies some of the product's rows to `rows_`, with zeros up to `plain_rows`.
+  absl::Status CopyRows(const TileProductTask& product, int first, int rows, int plain_rows);
   absl::Status Multiply(const Plan& plan, const void* weight);
   bool HasManyRows(const TileProductTask& product) const;
   void Release(std::string reason);
@@ -94,7 +96,7 @@ class CublasProducts {
   std::map<const void*, Buffer> copies_;
   bool fits_ = false;             // whether the copies of all weights_ do
   std::string stop_reason_ = "";  // why no more copies are made
-  Buffer rows_, squares_, sums_, workspace_;
+  Buffer rows_, sums_, workspace_;
 };
 
 }  // namespace tandem::cuda

@@ -24,8 +24,10 @@ namespace {
 // The minimum compute capability: Ampere introduced products of bf16 and asynchronous copies.
 constexpr int kMinMajor = 8;
 
-void CheckF32(const ConstMatrixView& x) {
-  TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
+// The bytes from the first to the last element.
+size_t SpanBytes(const ConstMatrixView& x) {
+  if (x.rows == 0) return 0;
+  return sizeof(float) * (static_cast<size_t>(x.stride) * (x.rows - 1) + x.cols);
 }
 
 std::string Description(const DeviceProperties& device) {
@@ -47,7 +49,8 @@ CudaBackend::CudaBackend(int device, const DeviceProperties& properties, Stream 
       packer_(this, stream, options.keeps_f16),
       products_(std::make_unique<CublasProducts>(this, stream, num_sms_)),
       reference_(std::make_unique<CublasReference>(this, stream)),
-      tuner_(this, properties, stream) {}
+      tuner_(this, properties, stream),
+      prepared_rows_([this](Buffer* buffer, size_t bytes) { return Reserve(buffer, bytes); }) {}
 
 CudaBackend::~CudaBackend() {
   page_mover_.reset();
@@ -57,8 +60,7 @@ CudaBackend::~CudaBackend() {
   reference_.reset();
   gathered_parts_ = Buffer();
   kept_scratch_.clear();
-  packed_rows_ = Buffer();
-  row_squares_ = Buffer();
+  prepared_rows_.FreeMemory();
   split_parts_ = Buffer();
   sampling_tables_ = Buffer();
   const Error error = CloseDevice(stream_);
@@ -96,23 +98,29 @@ absl::StatusOr<Buffer> CudaBackend::Allocate(size_t bytes) {
       absl::StrCat(name_, ": no memory for ", bytes, " bytes: ", ErrorText(error)));
 }
 
-void CudaBackend::Free(void* data, size_t) {
+void CudaBackend::Free(void* data, size_t bytes) {
+  prepared_rows_.Overwrite(data, bytes);
   if (products_ != nullptr) products_->Remove(data);
   Note(cuda::Free(stream_, data), "freeing memory");
 }
 
 void CudaBackend::Upload(absl::Span<const std::byte> host, void* device) {
   if (host.empty()) return;
+  prepared_rows_.Overwrite(device, host.size());
   Note(uploads_->Upload(host, device), "copying to the device");
 }
 
 void CudaBackend::Download(const void* device, absl::Span<std::byte> host) {
   if (host.empty()) return;
+  TANDEM_CHECK(!prepared_rows_.IsUnwritten(device, host.size()));
   Note(CopyOut(device, host.data(), host.size(), stream_), "copying from the device");
 }
 
 void CudaBackend::Copy(const void* from, void* to, size_t bytes) {
-  if (bytes > 0) Note(CopyWithin(from, to, bytes, stream_), "copying");
+  if (bytes == 0) return;
+  TANDEM_CHECK(!prepared_rows_.IsUnwritten(from, bytes));
+  prepared_rows_.Overwrite(to, bytes);
+  Note(CopyWithin(from, to, bytes, stream_), "copying");
 }
 
 absl::Status CudaBackend::Synchronize() {
@@ -170,7 +178,9 @@ absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue)
   Note(BeginRecording(stream_), "recording");
   if (failure_.ok()) {
     is_recording_ = has_recorded_ = true;
+    ForgetRows();
     enqueue();
+    ForgetRows();
     is_recording_ = false;
     Note(EndRecording(stream_, &recording), "recording");
   }
@@ -180,50 +190,67 @@ absl::StatusOr<Recording> CudaBackend::Record(absl::FunctionRef<void()> enqueue)
   return failure;
 }
 
+void CudaBackend::WillRead(const ConstMatrixView& x) const {
+  TANDEM_CHECK(x.dtype == DType::kF32 && x.stride >= x.cols);
+  TANDEM_CHECK(!prepared_rows_.IsUnwritten(x.data, SpanBytes(x)));
+}
+
+void CudaBackend::WillWrite(const MatrixView& out) {
+  TANDEM_CHECK(out.dtype == DType::kF32 && out.stride >= out.cols);
+  prepared_rows_.Overwrite(out.data, SpanBytes(out));
+}
+
 // ---- Rows ----
 
-void CudaBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) {
-  CheckF32(out);
+void CudaBackend::Embed(const int32_t* ids, ConstMatrixView table, MatrixView out,
+                        const NextProduct& next) {
+  WillWrite(out);
   TANDEM_CHECK(table.cols == out.cols);
-  Note(Launch(EmbedTask{.ids = ids, .table = table, .out = out}, stream_), "embedding");
+  const EmbedTask task{.ids = ids,
+                       .table = table,
+                       .out = out,
+                       .next = prepared_rows_.Make(out, next, /*is_only=*/false)};
+  Note(Launch(task, stream_), "embedding");
 }
 
 void CudaBackend::GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) {
-  CheckF32(x);
-  CheckF32(out);
+  WillRead(x);
+  WillWrite(out);
   TANDEM_CHECK(x.cols == out.cols);
   Note(Launch(GatherRowsTask{.x = x, .indices = indices, .out = out}, stream_), "gathering rows");
 }
 
 void CudaBackend::ArgMax(ConstMatrixView x, int32_t* largest) {
-  CheckF32(x);
+  WillRead(x);
   Note(Launch(ArgMaxTask{.x = x, .largest = largest}, stream_), "argmax");
 }
 
 void CudaBackend::RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) {
-  CheckF32(x);
-  CheckF32(out);
+  WillRead(x);
+  WillWrite(out);
   TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
   Note(Launch(RmsNormTask{.x = x, .weight = weight, .epsilon = epsilon, .out = out}, stream_),
        "normalising");
 }
 
 void CudaBackend::SubtractMean(ConstMatrixView x, MatrixView out) {
-  CheckF32(x);
-  CheckF32(out);
+  WillRead(x);
+  WillWrite(out);
   TANDEM_CHECK(x.rows == out.rows && x.cols == out.cols);
   Note(Launch(SubtractMeanTask{.x = x, .out = out}, stream_), "subtracting means");
 }
 
 void CudaBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
-  CheckF32(x);
+  WillRead(x);
+  WillWrite(x);
   TANDEM_CHECK(soft_cap >= 0.0f);
   Note(Launch(ScaleAndCapTask{.scale = scale, .soft_cap = soft_cap, .x = x}, stream_), "scaling");
 }
 
 void CudaBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
-  CheckF32(x);
-  CheckF32(sum);
+  WillRead(x);
+  WillRead(sum);
+  WillWrite(sum);
   TANDEM_CHECK(x.rows == sum.rows && x.cols == sum.cols);
   Note(Launch(AddScaledTask{.x = x, .scale = scale, .sum = sum}, stream_), "adding");
 }
@@ -231,12 +258,12 @@ void CudaBackend::AddScaled(ConstMatrixView x, float scale, MatrixView sum) {
 // ---- Products ----
 
 void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
-                          MatrixView out) {
-  CheckF32(x);
-  CheckF32(out);
+                          MatrixView out, const NextProduct& next) {
   TANDEM_CHECK(x.rows == out.rows && x.cols == weight.inputs);
   if (x.rows == 0) return;
-  if (IsInTiles(weight.dtype)) return MultiplyTiles(x, {}, weight, end, out);
+  if (IsInTiles(weight.dtype)) return MultiplyTiles(x, {}, weight, end, out, next);
+  WillRead(x);
+  WillWrite(out);
   const ConstMatrixView matrix(weight.data.data(), weight.dtype, weight.outputs, weight.inputs,
                                weight.inputs);
   const FloatProductTask task{.x = x,
@@ -248,22 +275,44 @@ void CudaBackend::Product(ConstMatrixView x, const PackedWeight& weight, Epilogu
 }
 
 void CudaBackend::NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
-                                MatrixView out) {
+                                MatrixView out, const NextProduct& next) {
   if (!IsInTiles(weight.dtype) || rows.weight == nullptr) {
-    return Backend::NormedProduct(rows, weight, end, out);
+    return Backend::NormedProduct(rows, weight, end, out, next);
   }
-  CheckF32(rows.x);
-  CheckF32(out);
   TANDEM_CHECK(rows.x.rows == out.rows && rows.x.cols == weight.inputs);
   if (out.rows == 0) return;
-  MultiplyTiles(rows.x, {.weight = rows.weight, .epsilon = rows.epsilon}, weight, end, out);
+  MultiplyTiles(rows.x, {.weight = rows.weight, .epsilon = rows.epsilon}, weight, end, out, next);
+}
+
+PreparedRows::Rows CudaBackend::RowsFor(const ConstMatrixView& x, const NormTask& norm,
+                                        bool quantizes) {
+  PreparedRows::Rows rows;
+  if (!quantizes) rows = prepared_rows_.Find(x, norm.weight);
+  if (rows.data != nullptr) return rows;
+  WillRead(x);
+  const size_t num_squares =
+      norm.weight == nullptr ? 0 : static_cast<size_t>(x.rows) * NumSquares(x.cols);
+  rows = prepared_rows_.Scratch(
+      quantizes ? PackedWholeRowsBytes(x.rows, x.cols) : RowsImageBytes(x.rows, x.cols),
+      num_squares);
+  if (rows.data == nullptr) return rows;
+  const PackRowsTask pack{
+      .x = x, .out = rows.data, .quantizes = quantizes, .norm = norm, .squares = rows.squares};
+  Note(Launch(pack, stream_), "rounding activations");
+  return rows;
 }
 
 void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
-                                Epilogue end, MatrixView out) {
+                                Epilogue end, MatrixView out, const NextProduct& next) {
+  TANDEM_CHECK(!IsGated(end) || next.norm == nullptr);
+  if (!errors_.lost().ok()) return;
+  const PreparedRows::Rows rows = RowsFor(x, norm, IsBlocks(weight.dtype));
+  WillWrite(out);
   const int tile_outputs = IsGated(end) ? kTileOutputs / 2 : kTileOutputs;
   TileProductTask task{.x = x,
+                       .rows = rows.data,
                        .norm = norm,
+                       .squares = rows.squares,
                        .weight = weight.data.data(),
                        .dtype = weight.dtype,
                        .bias = static_cast<const float*>(weight.bias.data()),
@@ -271,25 +320,14 @@ void CudaBackend::MultiplyTiles(ConstMatrixView x, const NormTask& norm, const P
                        .num_sms = num_sms_,
                        .end = end,
                        .out = out};
-  if (!errors_.lost().ok()) return;
-  const bool quantizes = IsBlocks(weight.dtype);
-  void* const rows = Reserve(&packed_rows_, quantizes ? PackedWholeRowsBytes(x.rows, x.cols)
-                                                      : RowsImageBytes(x.rows, x.cols));
-  float* squares = nullptr;
-  if (norm.weight != nullptr) {
-    const size_t bytes = sizeof(float) * x.rows * NumSquares(x.cols);
-    squares = static_cast<float*>(Reserve(&row_squares_, bytes));
-  }
-  if (rows == nullptr || (norm.weight != nullptr && squares == nullptr)) return;
-  // Called after that memory is reserved, so that later recordings work without the library once it
+  if (weight.dtype == DType::kBF16) task.next = prepared_rows_.Make(out, next, IsGated(end));
+  if (IsGated(end) && task.next.image != nullptr) task.out.data = nullptr;
+  prepared_rows_.Done();
+  if (rows.data == nullptr) return;
+  // Called after all memory is reserved, so that later recordings work without the library once it
   // has been released.
   if (!is_recording_) products_->MakeCopy(task);
   if (products_->Has(task)) return Note(products_->Multiply(task));
-  const PackRowsTask pack{
-      .x = x, .out = rows, .quantizes = quantizes, .norm = norm, .squares = squares};
-  Note(Launch(pack, stream_), "rounding activations");
-  task.rows = rows;
-  task.squares = squares;
   Note(tuner_.Launch(task), "multiplying");
 }
 
@@ -310,7 +348,7 @@ std::vector<int32_t> CudaBackend::PlanRows(absl::Span<const int32_t> starts, int
 
 void CudaBackend::RotaryAngles(const RaggedRows& rows, const int32_t* lengths,
                                const RotaryTables& tables, MatrixView out) {
-  CheckF32(out);
+  WillWrite(out);
   TANDEM_CHECK(out.rows == rows.num_rows && out.cols % 2 == 0 && rows.plan != nullptr);
   const RotaryAnglesTask task{.rows = rows, .lengths = lengths, .tables = tables, .out = out};
   Note(Launch(task, stream_), "rotary angles");
@@ -325,8 +363,9 @@ bool CudaBackend::CanCache(const PagedKvView& kv) {
 
 void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
                                  const RaggedRows& rows, const PagedKvView& kv) {
-  CheckF32(qkv);
-  CheckF32(angles);
+  WillRead(qkv);
+  WillRead(angles);
+  WillWrite(qkv);
   const int num_heads = qkv.cols / kv.head_dim - 2 * kv.num_kv_heads;
   TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && qkv.rows == rows.num_rows &&
                angles.rows == rows.num_rows && angles.cols == kv.head_dim && kv.head_dim % 2 == 0 &&
@@ -345,14 +384,14 @@ void CudaBackend::RotateAndCache(MatrixView qkv, ConstMatrixView angles, const H
 }
 
 void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-                         const AttentionForm& form, MatrixView out) {
-  CheckF32(q);
-  CheckF32(out);
+                         const AttentionForm& form, MatrixView out, const NextProduct& next) {
+  WillRead(q);
+  WillWrite(out);
   const int num_heads = q.cols / kv.head_dim;
   TANDEM_CHECK(kv.batch == rows.batch && kv.page_size >= 1 && q.rows == rows.num_rows &&
                out.rows == q.rows && out.cols == q.cols && q.cols % kv.head_dim == 0 &&
                num_heads >= 1 && num_heads % kv.num_kv_heads == 0 && form.window >= 0 &&
-               form.first >= 0 && form.soft_cap >= 0.0f);
+               form.first >= 0 && form.soft_cap >= 0.0f && next.norm == nullptr);
   if (rows.num_rows == 0 || !CanCache(kv)) return;
   TANDEM_CHECK(rows.plan != nullptr);
   AttendTask task{.q = q,
@@ -373,6 +412,8 @@ void CudaBackend::Attend(ConstMatrixView q, const RaggedRows& rows, const PagedK
     task.parts = static_cast<float*>(Reserve(&split_parts_, std::bit_ceil(bytes)));
     if (task.parts == nullptr) return;
   }
+  if (kv.head_dim % 2 == 0) task.next = prepared_rows_.Make(out, next, /*is_only=*/true);
+  if (task.next.image != nullptr) task.out.data = nullptr;
   Note(Launch(task, stream_), "attending");
 }
 
@@ -455,7 +496,8 @@ absl::Status CudaBackend::Join(const std::string& group, int rank, int world, Te
 
 // NCCL's parts are adjacent and have one size: that of the widest rank's columns.
 void CudaBackend::GatherColumns(MatrixView whole, absl::Span<const int> bounds) {
-  CheckF32(whole);
+  WillRead(whole);
+  WillWrite(whole);
   const int world = static_cast<int>(bounds.size()) - 1;
   TANDEM_CHECK(has_ranks_ && bounds[0] >= 0 && bounds[world] <= whole.cols);
   int most = 0;
@@ -513,6 +555,7 @@ absl::StatusOr<double> CudaBackend::SecondsWithoutHost(absl::FunctionRef<void()>
 absl::Status CudaBackend::ReferenceProduct(ConstMatrixView x, ConstMatrixView weight,
                                            MatrixView out) {
   TANDEM_CHECK(x.stride == x.cols && weight.stride == x.cols && out.stride == weight.rows);
+  WillWrite(out);
   return reference_->Multiply({.rows = x.rows, .outputs = weight.rows, .inputs = x.cols}, x.data,
                               weight.data, static_cast<float*>(out.data));
 }

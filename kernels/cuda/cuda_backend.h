@@ -16,6 +16,7 @@
 #include "kernels/cuda/packing_on_device.h"
 #include "kernels/cuda/page_mover.h"
 #include "kernels/cuda/pinned_uploads.h"
+#include "kernels/cuda/prepared_rows.h"
 #include "kernels/cuda/tuner.h"
 #include "kernels/cuda_devices.h"
 
@@ -62,7 +63,8 @@ class CudaBackend final : public Backend,
   absl::Status TuneProducts(const std::string& how) override { return tuner_.Open(how); }
   std::vector<std::string> product_report() const override;
 
-  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out) override;
+  void Embed(const int32_t* ids, ConstMatrixView table, MatrixView out,
+             const NextProduct& next) override;
   void GatherRows(ConstMatrixView x, const int32_t* indices, MatrixView out) override;
   void ArgMax(ConstMatrixView x, int32_t* largest) override;
   void RmsNorm(ConstMatrixView x, const float* weight, float epsilon, MatrixView out) override;
@@ -76,7 +78,7 @@ class CudaBackend final : public Backend,
   void RotateAndCache(MatrixView qkv, ConstMatrixView angles, const HeadNorms& norms,
                       const RaggedRows& rows, const PagedKvView& kv) override;
   void Attend(ConstMatrixView q, const RaggedRows& rows, const PagedKvView& kv,
-              const AttentionForm& form, MatrixView out) override;
+              const AttentionForm& form, MatrixView out, const NextProduct& next) override;
 
   void Read(const void* data, size_t bytes, uint32_t* sums) override;
   size_t NumReadSums(size_t bytes) const override;
@@ -102,7 +104,12 @@ class CudaBackend final : public Backend,
   absl::StatusOr<Recording> Record(absl::FunctionRef<void()> enqueue);
   bool is_recording() const { return is_recording_; }
   Stream stream() const { return stream_; }
-  void Repeat(Recording recording) { Note(Replay(recording, stream_), "replaying"); }
+  void Repeat(Recording recording) {
+    ForgetRows();
+    Note(Replay(recording, stream_), "replaying");
+  }
+  // Operations do not use rows that an operation before this call wrote for them.
+  void ForgetRows() { prepared_rows_.Forget(); }
   // Remembers the first failure.
   void Note(absl::Status status);
   // Limits the scratch memory of attention, for tests.
@@ -120,12 +127,17 @@ class CudaBackend final : public Backend,
   // the failure, if it cannot be allocated.
   void* Reserve(Buffer* scratch, size_t bytes);
   bool CanCache(const PagedKvView& kv);
-  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end,
-               MatrixView out) override;
+  // Checks a matrix that an operation is about to read, or to write.
+  void WillRead(const ConstMatrixView& x) const;
+  void WillWrite(const MatrixView& out);
+  void Product(ConstMatrixView x, const PackedWeight& weight, Epilogue end, MatrixView out,
+               const NextProduct& next) override;
   void NormedProduct(const NormedRows& rows, const PackedWeight& weight, Epilogue end,
-                     MatrixView out) override;
+                     MatrixView out, const NextProduct& next) override;
   void MultiplyTiles(ConstMatrixView x, const NormTask& norm, const PackedWeight& weight,
-                     Epilogue end, MatrixView out);
+                     Epilogue end, MatrixView out, const NextProduct& next);
+  // Returns the rows of a product, which are packed now unless an operation has written them.
+  PreparedRows::Rows RowsFor(const ConstMatrixView& x, const NormTask& norm, bool quantizes);
 
   const Stream stream_;
   const int num_sms_;
@@ -141,8 +153,7 @@ class CudaBackend final : public Backend,
   absl::Status failure_;
   bool is_recording_ = false;
   int64_t scratch_generation_ = 0;
-  Buffer packed_rows_;
-  Buffer row_squares_;  // the sums of squares of packed_rows_
+  PreparedRows prepared_rows_;
   Buffer split_parts_;
   int64_t most_split_parts_bytes_ = kSplitPartsBytes;
   Buffer sampling_tables_;

@@ -12,6 +12,8 @@ namespace tandem::cuda {
 
 void CudaGraphCache::Run(absl::Span<const int64_t> key, absl::FunctionRef<void()> enqueue) {
   if (!backend_.health().ok()) return;
+  // Operations must be the same each time, whatever came before.
+  backend_.ForgetRows();
   if (backend_.is_recording()) return enqueue();  // part of an outer recording
   if (scratch_generation_ != backend_.scratch_generation()) Forget();
   std::vector<int64_t> words(key.begin(), key.end());

@@ -45,10 +45,20 @@ constexpr int NumThreads(const LaunchShape& shape) {
   return shape.threads > 0 ? shape.threads : Kernel::kThreads;
 }
 
+// Where an operation also writes its result as the product that reads it next does
+// (product_layout.h). The result's number of columns is a multiple of 32. If its own view has no
+// data, it is written only here.
+struct NextRows {
+  void* image = nullptr;        // RowsImageBytes; null: there is no such product
+  const float* norm = nullptr;  // [cols]: the weights of the product's norm, or null
+  float* squares = nullptr;     // [rows][NumSquares(cols)], if there is a norm
+};
+
 struct EmbedTask {
   const int32_t* ids = nullptr;  // [out.rows]; rows with ids outside the table are left unchanged
   ConstMatrixView table;         // block formats are in tiles (product_layout.h)
   MatrixView out;
+  NextRows next{};
 };
 Error Launch(const EmbedTask& task, Stream stream);
 
@@ -144,14 +154,12 @@ struct NormTask {
 };
 
 // Rounds rows to an image of bf16, or quantises them for weights of block formats
-// (product_layout.h). With `plain_rows`, rounds them to that many plain rows with the inputs of all
-// steps, with zeros outside of x. With a norm, the rows are multiplied with its weights, and
-// `squares` gets the sums of squares from which products compute the factor of each row's sums.
+// (product_layout.h). With a norm, the rows are multiplied with its weights, and `squares` gets the
+// sums of squares from which products compute the factor of each row's sums.
 struct PackRowsTask {
   ConstMatrixView x;
   void* out = nullptr;  // RowsImageBytes(x.rows, x.cols), or PackedWholeRowsBytes
   bool quantizes = false;
-  int plain_rows = 0;  // a multiple of kTileRows; 0: packed rows
   NormTask norm;
   float* squares = nullptr;  // [x.rows][NumSquares(x.cols)]
 };
@@ -173,6 +181,7 @@ struct TileProductTask {
   int wide_variant = 0;            // of many rows by warpgroups
   Epilogue end = Epilogue::kStore;
   MatrixView out;
+  NextRows next{};  // with weights of bf16 only
 };
 Error Launch(const TileProductTask& task, Stream stream);
 // Sets `has` to whether the device has LaunchWarpgroupProduct, which is for weights of bf16.
@@ -207,10 +216,23 @@ struct UnpackTilesTask {
 };
 Error Launch(const UnpackTilesTask& task, Stream stream);
 
-// The epilogue of a product whose sums have been computed.
+// Copies rows of an image to plain rows, [plain_rows, num_steps * 32].
+struct PlainRowsTask {
+  const void* image = nullptr;
+  int image_rows = 0;
+  int first_row = 0;   // of the image, a multiple of kTileRows
+  int num_rows = 0;    // of the image; zeros follow
+  int plain_rows = 0;  // a multiple of kTileRows
+  int num_steps = 0;
+  void* out = nullptr;
+};
+Error Launch(const PlainRowsTask& task, Stream stream);
+
+// The epilogue of some rows of a product whose sums have been computed.
 struct EndSumsTask {
   TileProductTask product;
-  ConstMatrixView sums;  // [product.out.rows, product.num_tiles * 16]
+  int first_row = 0;
+  ConstMatrixView sums;  // [rows, product.num_tiles * 16]
 };
 Error Launch(const EndSumsTask& task, Stream stream);
 
@@ -241,6 +263,7 @@ struct AttendTask {
   AttentionForm form;  // its window is never 0 here: INT_MAX stands for an unlimited window
   int num_heads = 0;
   MatrixView out;
+  NextRows next{};  // without a norm
   // Results of splits, [rows, num_heads, NumPartSlots, head_dim + 2]; each split then has blocks of
   // its own. If null, a block processes all splits.
   float* parts = nullptr;

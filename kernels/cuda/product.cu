@@ -116,6 +116,28 @@ struct UnpackTilesKernel {
   }
 };
 
+// Each warp copies one step of a tile of rows.
+struct PlainRowsKernel {
+  using Task = PlainRowsTask;
+  static constexpr int kThreads = kPackWarps * kWarpSize;
+
+  TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
+    WaitForKernelsBefore();
+    const int step = BlockX() * kPackWarps + WarpIndex();
+    if (step >= task.num_steps) return;
+    const int row = BlockY() * kTileRows + Lane() / 4, part = Lane() % 4;
+    Words4 numbers = {};
+    if (row < task.num_rows) {
+      const int64_t offset = RowsImageOffset(CeilDiv(task.image_rows, kTileRows),
+                                             task.first_row + row, step * kStepInputs + part * 8);
+      numbers = Load(
+          reinterpret_cast<const Words4*>(static_cast<const unsigned char*>(task.image) + offset));
+    }
+    const int64_t at = (int64_t{row} * task.num_steps + step) * (kStepInputs / 8) + part;
+    Store(static_cast<Words4*>(task.out) + at, numbers);
+  }
+};
+
 // Each thread finishes one output of a row.
 struct EndSumsKernel {
   using Task = EndSumsTask;
@@ -124,14 +146,28 @@ struct EndSumsKernel {
   TANDEM_DEVICE static void Run(const Task& task, unsigned char*) {
     WaitForKernelsBefore();
     constexpr int kHalf = kTileOutputs / 2;
-    const float factor = FactorOf(task.product, BlockX());
+    const int row = KeptInRegister(task.first_row + BlockX());
+    const float factor = FactorOf(task.product, row);
     const int place = BlockY() * kThreads + ThreadIndex();
     const int tile = place / kTileOutputs, output = place % kTileOutputs;
     const bool is_pair = IsGated(task.product.end);
-    if (tile >= task.product.num_tiles || (is_pair && output >= kHalf)) return;
-    const float* const sum = RowOf(task.sums, BlockX()) + place;
-    EndOutput(task.product, BlockX(), tile, output, factor, Load(sum),
-              is_pair ? Load(sum + kHalf) : 0.0f);
+    const bool is_in = tile < task.product.num_tiles && (!is_pair || output < kHalf);
+    float value = 0.0f;
+    if (is_in) {
+      const float* const sum = RowOf(task.sums, BlockX()) + place;
+      value = EndOutput(task.product, row, tile, output, factor, Load(sum),
+                        is_pair ? Load(sum + kHalf) : 0.0f);
+    }
+    const NextRows& next = task.product.next;
+    if (next.image == nullptr) return;
+    const int rows = task.product.out.rows, cols = task.product.out.cols;
+    StoreColumns(next, rows, row, is_pair ? tile * kHalf + output : place, value, is_in);
+    if (next.norm == nullptr) return;
+    const float other = ShuffleXor(value, 8);
+    float squares = output < 8 ? PairOfSquares(value, other) : PairOfSquares(other, value);
+    TANDEM_UNROLL
+    for (int mask = 1; mask <= 4; mask *= 2) squares = squares + ShuffleXor(squares, mask);
+    if (is_in && output == 0) StoreSquares(next, cols, row, tile, squares);
   }
 };
 
@@ -143,14 +179,13 @@ int NumPackedSteps(const PackRowsTask& task) {
 
 template <typename Format>
 Error EnqueuePackRows(const PackRowsTask& task, Stream stream) {
-  const int rows = task.plain_rows > 0 ? task.plain_rows : task.x.rows;
-  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(rows, NumPackedSteps(task)), stream);
+  return Enqueue<PackRowsKernel<Format>>(task, PackRowsShape(task.x.rows, NumPackedSteps(task)),
+                                         stream);
 }
 
 }  // namespace
 
 Error Launch(const PackRowsTask& task, Stream stream) {
-  if (task.plain_rows > 0) return EnqueuePackRows<PlainRows>(task, stream);
   return task.quantizes ? EnqueuePackRows<WholeRows>(task, stream)
                         : EnqueuePackRows<Bf16Rows>(task, stream);
 }
@@ -178,9 +213,12 @@ Error Launch(const UnpackTilesTask& task, Stream stream) {
                                     stream);
 }
 
+Error Launch(const PlainRowsTask& task, Stream stream) {
+  return Enqueue<PlainRowsKernel>(task, PackRowsShape(task.plain_rows, task.num_steps), stream);
+}
+
 Error Launch(const EndSumsTask& task, Stream stream) {
-  return Enqueue<EndSumsKernel>(task, EndSumsShape(task.product.out.rows, task.product.num_tiles),
-                                stream);
+  return Enqueue<EndSumsKernel>(task, EndSumsShape(task.sums.rows, task.product.num_tiles), stream);
 }
 
 Error Launch(const FloatProductTask& task, Stream stream) {

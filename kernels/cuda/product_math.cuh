@@ -5,13 +5,16 @@
 #define TANDEM_KERNELS_CUDA_PRODUCT_MATH_CUH_
 
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/next_rows.cuh"
 #include "kernels/cuda/warp_math.cuh"
 
 namespace tandem::cuda {
 
-// Stores a sum of products, or adds it to `out`.
-TANDEM_DEVICE void EndProduct(Epilogue end, float value, float* out) {
-  Store(out, end == Epilogue::kAdd ? Load(out) + value : value);
+// Stores a sum of products, or adds it to `out`. Returns what it stored.
+TANDEM_DEVICE float EndProduct(Epilogue end, float value, float* out) {
+  if (end == Epilogue::kAdd) value = Load(out) + value;
+  Store(out, value);
+  return value;
 }
 // Applies the activation of a gated epilogue.
 TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
@@ -83,12 +86,13 @@ TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRow
 
 // Applies the epilogue to the product of `row` and output `output` of the weight's tile `tile`. Its
 // sum is `value`, which is first multiplied with `factor`. If the epilogue IsGated, the output is
-// one of the gate (the first 8 of a tile), and `up` is the sum of output `output` + 8.
-TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
-                             float factor, float value, float up) {
+// one of the gate (the first 8 of a tile), and `up` is the sum of output `output` + 8. Stores the
+// result if it has a place of its own, and returns it, or 0 outside of the matrix.
+TANDEM_DEVICE float EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
+                              float factor, float value, float up) {
   const bool is_pair = IsGated(task.end);
   const int out_col = tile * (is_pair ? kTileOutputs / 2 : kTileOutputs) + output;
-  if (row >= task.out.rows || out_col >= task.out.cols) return;
+  if (row >= task.out.rows || out_col >= task.out.cols) return 0.0f;
   value = value * factor;
   up = up * factor;
   if (task.bias != nullptr) {
@@ -97,7 +101,8 @@ TANDEM_DEVICE void EndOutput(const TileProductTask& task, int64_t row, int tile,
     if (is_pair) up = up + Load(bias + kTileOutputs / 2);
   }
   if (is_pair) value = Gated(task.end, value, up);
-  EndProduct(task.end, value, RowOf(task.out, row) + out_col);
+  if (task.out.data == nullptr) return value;
+  return EndProduct(task.end, value, RowOf(task.out, row) + out_col);
 }
 // Sets the factors of the sums of some rows, in all lanes: those of the norm, or 1.
 template <int kCount>
@@ -200,6 +205,35 @@ struct ChainEnd {
   }
 };
 
+// Stores a tile of rows times a tile of the weight for the next product.
+//   values: the lane's results (TileSums); the second of each row are unused if the epilogue
+//   IsGated
+TANDEM_DEVICE void StoreTile(const TileProductTask& task, int row_tile, int tile,
+                             const float (&values)[2][2]) {
+  const bool is_pair = IsGated(task.end);
+  const int output = Lane() / 4, row = row_tile * kTileRows + Lane() % 4 * 2;
+  const int col = tile * (is_pair ? kTileOutputs / 2 : kTileOutputs) + output;
+  const bool is_odd = output % 2 != 0;
+  TANDEM_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (is_pair && half == 1) break;
+    const float of_rows[2] = {Weighted(task.next, col + 8 * half, values[0][half]),
+                              Weighted(task.next, col + 8 * half, values[1][half])};
+    const uint32_t pair = ExchangePair(is_odd, of_rows, 4);
+    if (row + is_odd >= task.out.rows) continue;
+    StorePair(task.next, task.out.rows, row + is_odd, col - is_odd + 8 * half, pair);
+  }
+  if (task.next.norm == nullptr) return;
+  TANDEM_UNROLL
+  for (int j = 0; j < 2; ++j) {
+    float squares = PairOfSquares(values[j][0], values[j][1]);
+    TANDEM_UNROLL
+    for (int mask = 4; mask <= 16; mask *= 2) squares = squares + ShuffleXor(squares, mask);
+    if (output != j || row + j >= task.out.rows) continue;
+    StoreSquares(task.next, task.out.cols, row + j, tile, squares);
+  }
+}
+
 // Ends a warp that computed whole outputs.   factors: of the sums of the rows of these tiles
 template <int kOutputTiles, int kRowTiles>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
@@ -209,15 +243,19 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
   for (int i = 0; i < kOutputTiles; ++i) {
     TANDEM_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
+      float values[2][2] = {};
       TANDEM_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int in_tiles = r * kTileRows + Lane() % 4 * 2 + j;
         const int64_t row = first_row_tile * kTileRows + in_tiles;
         const float low = totals[i][r][j], high = totals[i][r][2 + j];
         const float factor = Load(factors + in_tiles);
-        EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
-        if (!is_pair) EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
+        values[j][0] = EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
+        if (is_pair) continue;
+        values[j][1] = EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
       }
+      if (task.next.image == nullptr || first_tile + i >= task.num_tiles) continue;
+      StoreTile(task, static_cast<int>(first_row_tile) + r, first_tile + i, values);
     }
   }
 }

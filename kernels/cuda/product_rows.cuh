@@ -47,20 +47,6 @@ struct Bf16Rows {
   }
 };
 
-// The same, stored as plain rows.
-struct PlainRows : Bf16Rows {
-  TANDEM_DEVICE static void Pack(const float (&numbers)[8], void* packed, const RowsStep& at) {
-    const Words4 rounded = Rounded(numbers);
-    const int64_t row = int64_t{at.tile} * kTileRows + Lane() / 4;
-    auto* const to =
-        static_cast<uint32_t*>(packed) + (row * at.num_steps + at.step) * (kStepInputs / 2);
-    TANDEM_UNROLL
-    for (int word = 0; word < 4; ++word) {
-      Store(to + RowsInput(Lane(), word) / 2, rounded.words[word]);
-    }
-  }
-};
-
 // Gives the same numbers as QuantizeActivationGroup (kernels/cpu/block_kernels.h).
 struct WholeRows {
   // A lane's numbers, with the scale and the sums of its row.

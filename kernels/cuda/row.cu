@@ -3,6 +3,7 @@
 #include "kernels/cuda/block_math.cuh"
 #include "kernels/cuda/block_numbers.cuh"
 #include "kernels/cuda/launch_shapes.h"
+#include "kernels/cuda/next_rows.cuh"
 
 namespace tandem::cuda {
 
@@ -21,6 +22,9 @@ struct EmbedKernel {
     };
     ForEach(ThreadIndex(), task.out.cols, kThreads, element,
             [&](int c, float value) { Store(out + c, value); });
+    if (task.next.image == nullptr) return;
+    Barrier();
+    StoreRow<kThreads>(task.next, task.out, row);
   }
 };
 
@@ -44,6 +48,9 @@ struct EmbedBlocksKernel {
           (first_piece + step / tiles.piece_steps()) * tiles.piece_bytes();
       Widen(tiles, piece, step % tiles.piece_steps(), output, c % kStepInputs, out + c);
     }
+    if (task.next.image == nullptr) return;
+    Barrier();
+    StoreRow<kThreads>(task.next, task.out, BlockX());
   }
 
  private:

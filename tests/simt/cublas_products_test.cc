@@ -129,11 +129,7 @@ TEST_F(Cublas, ComputesManyRowsWithOurBits) {
                                    Kind::kNormedGated};
   std::vector<TestMatrix> ours, theirs;
   for (const bool has_library : {false, true}) {
-    if (has_library) {
-      Use({});
-    } else {
-      UseNone();
-    }
+    Use({}, has_library ? CUBLAS_STAND_IN : "none");
     for (const Kind kind : kinds) {
       const PackedWeight weight = Pack(kOutputs, kInputs, OrderOf(kind));
       for (const int rows : {120, 300}) {
@@ -162,6 +158,25 @@ TEST_F(Cublas, SplitsMoreRowsThanItsMaximum) {
   EXPECT_EQ(NumProducts(), 2);
   UseNone();
   EXPECT_TRUE(theirs.SameBits(Multiply(Pack(kOutputs, 32), rows, Kind::kAdd)));
+}
+
+TEST_F(Cublas, WritesRowsForTheNextProduct) {
+  std::vector<TestMatrix> results;
+  for (const char* library : {CUBLAS_STAND_IN, "none"}) {
+    Use({}, library);
+    const PackedWeight gate_up = Pack(96, 64, PartOrder::kGateAndUp), down = Pack(64, 96);
+    std::mt19937 random(5);
+    UploadedMatrix x(backend(), TestMatrix::Random(200, 64, random));
+    UploadedMatrix norm(backend(), TestMatrix::Random(1, 64, random));
+    UploadedMatrix gated(backend(), TestMatrix(200, 96));
+    const NormedRows normed{.x = x.view(), .weight = norm.data(), .epsilon = kNormEpsilon};
+    for (int layer = 0; layer < 3; ++layer) {
+      backend().MatMulGated(normed, gate_up, Activation::kSilu, gated.view(), {.weight = &down});
+      backend().MatMulAdd(gated.view(), down, x.view(), {.weight = &gate_up, .norm = norm.data()});
+    }
+    results.push_back(x.Get());
+  }
+  EXPECT_TRUE(results[0].SameBits(results[1]));
 }
 
 TEST_F(Cublas, LeavesFewRowsToOurProducts) {

@@ -161,7 +161,7 @@ absl::Status OperationTable::RunAttention(const Sequences& sequences, int contex
           queries.first(batch * rows),
           {.starts = table, .batch = batch, .num_rows = batch * rows, .plan = table + plan_at}, kv,
           {.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)), .window = window},
-          out.first(batch * rows));
+          out.first(batch * rows), {});
     };
     operations.push_back(Enqueued(
         {.op = "attention",
