@@ -34,11 +34,11 @@ COLUMNS = ["registers", "local", "HMMA", "IMMA", "HGMMA", "loop", "blocks"]
 WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
-ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"FewRowsKernel<1, .*>": 2,
+ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"FewRowsKernel<1, 2>": 2,
                   r"BlockProductKernel<.*, [12], 2, 3>": 2, r"WarpgroupProductKernel<\d+>": 1}
 
 # The most of a figure for Hopper that docs/cuda_products.md allows.
-LIMITS = {r"FewRowsKernel<1, .*>": {"registers": 64, "local": 0}, r"FewRowsKernel<.*>": {"registers": 128, "local": 0},
+LIMITS = {r"FewRowsKernel<1, 2>": {"registers": 64, "local": 0}, r"FewRowsKernel<.*>": {"registers": 128, "local": 0},
           r"WarpgroupProductKernel<.*>": {"registers": 168, "local": 0}}
 
 

@@ -22,7 +22,7 @@ struct FewRowsKernel {
   using Task = FewRowsTask;
   static constexpr int kThreads = (kMostTileWarps + 1) * kWarpSize;
   // Two blocks fit into the registers of a multiprocessor: 64 a thread.
-  static constexpr int kBlocks = kRowTiles == 1 ? 2 : 1;
+  static constexpr int kBlocks = kRowTiles == 1 && kStageSteps == 2 ? 2 : 1;
 
   TANDEM_DEVICE static void Run(const Task& task, unsigned char* shared) {
     const FewRowsPlan& plan = task.plan;
@@ -94,7 +94,6 @@ struct FewRowsKernel {
           tile_(BlockY() + warp * task.plan.blocks) {}
 
     TANDEM_DEVICE void Begin() {
-      StartTile();
       RingPlace place;
       for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages)) Copy(place.index());
     }
@@ -114,24 +113,18 @@ struct FewRowsKernel {
     }
 
    private:
-    TANDEM_DEVICE void StartTile() {
-      left_ = tile_ < task_.product.num_tiles ? num_steps() : 0;
-      from_ = static_cast<const Words4*>(task_.product.weight) +
-              int64_t{tile_} * num_steps() * kBf16StepWords4;
-    }
-    TANDEM_DEVICE int num_steps() const { return NumSteps(task_.product.x.cols); }
     // Starts to copy the next stage, if there is one.
     TANDEM_DEVICE void Copy(int place) {
-      if (left_ == 0) return;
-      const int steps = left_ < kStageSteps ? left_ : kStageSteps;
-      ExpectCopies(barriers_ + place, steps * kWeightStepBytes);
-      CopyByWarp(ring_ + place * kStageWords4, from_, steps * kWeightStepBytes, barriers_ + place);
+      if (tile_ >= task_.product.num_tiles) return;
+      const int num_steps = NumSteps(task_.product.x.cols), left = num_steps - step_;
+      const int bytes = (left < kStageSteps ? left : kStageSteps) * kWeightStepBytes;
+      const auto* const from = static_cast<const Words4*>(task_.product.weight) +
+                               (int64_t{tile_} * num_steps + step_) * kBf16StepWords4;
+      ExpectCopies(barriers_ + place, bytes);
+      CopyByWarp(ring_ + place * kStageWords4, from, bytes, barriers_ + place);
       EndCopies(barriers_ + place);
-      from_ += kStageWords4;
-      left_ -= steps;
-      if (left_ > 0) return;
-      tile_ += TilesOfTurn(task_.plan);
-      StartTile();
+      step_ = left <= kStageSteps ? 0 : step_ + kStageSteps;
+      tile_ = left <= kStageSteps ? tile_ + TilesOfTurn(task_.plan) : tile_;
     }
 
     const Task& task_;
@@ -140,8 +133,7 @@ struct FewRowsKernel {
     RingPlace place_;
     // Of the next stage to copy.
     int tile_;
-    int left_ = 0;  // steps of its tile; 0: no more tiles
-    const Words4* from_ = nullptr;
+    int step_ = 0;
   };
 
   // Adds step `step` of a chunk.
@@ -206,7 +198,18 @@ struct FewRowsKernel {
       }
       if (first == BlockY()) WaitForPhase(chunks.factors(), 0);
       if (!multiplies) continue;
-      EndTiles<1, kRowTiles>(product, tile, int64_t{BlockX()} * kRowTiles, sums, factors);
+      // Not unrolled: the code of eight tiles would take more registers than the main loop.
+      TANDEM_UNROLL_BY(1)
+      for (int r = 0; r < kRowTiles; ++r) {
+        TileSums<1, 1> of_tile = {};
+        TANDEM_UNROLL
+        for (int i = 0; i < kRowTiles; ++i) {
+          TANDEM_UNROLL
+          for (int j = 0; j < 4; ++j) of_tile[0][0][j] = i == r ? sums[0][i][j] : of_tile[0][0][j];
+        }
+        EndTiles<1, 1>(product, tile, int64_t{BlockX()} * kRowTiles + r, of_tile,
+                       factors + r * kTileRows);
+      }
     }
   }
 
