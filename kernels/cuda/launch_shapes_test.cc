@@ -37,14 +37,16 @@ TEST(LaunchShapes, ChainsCoverAllStepsInOrder) {
   }
 }
 
-// Few rows and weights of bf16: parts of shared memory do not overlap, blocks of two kernels fit on an
-// SM of Hopper, and an SM that has a tile for each of two warps or more has enough bytes in flight.
+// Few rows and weights of bf16: parts of shared memory do not overlap, blocks of two kernels fit on
+// an SM of Hopper, and an SM that has a tile for each of two warps or more has enough bytes in
+// flight.
 TEST(LaunchShapes, FewRowsKeepEnoughWeightsInFlight) {
   constexpr int kProcessorBytes = 227 * 1024, kNeeded = 26 * 1024, kOfABlock = 1024;
   for (int choice = 0; choice < kNumRowTileChoices; ++choice) {
     for (int variant = 0; variant < NumVariantsOfChoice(DType::kBF16, choice); ++variant) {
       const FewRowsVariant of = kFewRowsVariants[choice][variant];
-      const int row_tiles = kRowTileChoices[choice], stage_bytes = of.stage_steps * kWeightStepBytes;
+      const int row_tiles = kRowTileChoices[choice],
+                stage_bytes = of.stage_steps * kWeightStepBytes;
       for (const int num_tiles : {1, 131, 132, 133, 256, 384, 1792, 8016}) {
         const FewRowsPlan plan = FewRowsPlanOf(row_tiles * kTileRows, num_tiles, 132, variant);
         EXPECT_LE(plan.warps, of.most_warps);
@@ -110,8 +112,7 @@ TEST(LaunchShapes, ProductsCoverRowsAndTilesOnce) {
           ExpectCoversOnce(FewBlockRowsShape(dtype, rows, num_tiles, variant), tiles, rows,
                            num_tiles);
         }
-        EXPECT_EQ(rows <= 32,
-                  FewBlockRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
+        EXPECT_EQ(rows <= 32, FewBlockRowsShape(dtype, rows, 1, variant).x == 1 && tiles.rows <= 4);
       }
     }
     for (int variant = 0; variant < NumVariants(DType::kBF16, rows); ++variant) {

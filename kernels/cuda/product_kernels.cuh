@@ -52,7 +52,8 @@ struct FewRowsKernel {
   static constexpr int kChunkParts = kChunkSteps * kStepInputs / kChunkInputs;
   static constexpr int kPartBytes = kRowTiles * kRowTileBytes;
   static constexpr int kStageWords4 = kStageSteps * kBf16StepWords4;
-  static_assert(kChunkSteps % 2 == 0 && kChunkSteps % kStageSteps == 0 && kStepInputs * 2 == kChunkInputs);
+  static_assert(kChunkSteps % 2 == 0 && kChunkSteps % kStageSteps == 0 &&
+                kStepInputs * 2 == kChunkInputs);
   using Sums = TileSums<1, kRowTiles>;
   using Step = Words4[kBf16Pieces];
 
@@ -95,7 +96,8 @@ struct FewRowsKernel {
 
     TANDEM_DEVICE void Begin() {
       RingPlace place;
-      for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages)) Copy(place.index());
+      for (int i = 0; i < task_.plan.stages; ++i, place.Next(task_.plan.stages))
+        Copy(place.index());
     }
     // Loads a lane's part of a step, which is `in_chunk` of its chunk. The first step of a stage
     // waits for its copy; the last one, and the tile's, copies another stage to its place.
@@ -131,7 +133,7 @@ struct FewRowsKernel {
     Words4* const ring_;
     PhaseBarrier* const barriers_;
     RingPlace place_;
-    // Of the next stage to copy.
+    // The next stage to copy.
     int tile_;
     int step_ = 0;
   };

@@ -142,7 +142,8 @@ TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, 
     if (Lane() == 0) Store(factors + i, found[i]);
   }
 }
-// The same for all rows of a block, which are whole tiles: warp `warp` of `num_warps` does its share.
+// The same for all rows of a block, which are whole tiles: warp `warp` of `num_warps` does its
+// share.
 //   factors: [num_rows]
 TANDEM_DEVICE void StoreFactors(const TileProductTask& task, int64_t first_row, int num_rows,
                                 int warp, int num_warps, float* factors) {

@@ -128,7 +128,7 @@ TANDEM_DEVICE void FencePhases() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("fence.mbarrier_init.release.cluster;\n" ::
                                                     : "memory");))
 }
-// What this thread did before is visible to those who have waited for this phase.
+// Threads that have waited for this phase see everything that this thread did before.
 TANDEM_DEVICE void Arrive(PhaseBarrier* barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}\n" ::"r"(
                    SharedAddress(barrier))
@@ -155,9 +155,9 @@ TANDEM_DEVICE void WaitForPhase(PhaseBarrier* barrier, int parity) {
 }
 
 // Copies by a warp from global to shared memory, in multiples of 16 bytes, aligned to 16: for each
-// phase of `barrier`, ExpectCopies with the bytes of all copies, the copies, EndCopies. Whoever has
-// waited for the phase may read the bytes. The barrier has CopyArrivals() arrivals. From compute
-// capability 9.0 on, one lane issues bulk copies; before, each lane copies its part.
+// phase of `barrier`, ExpectCopies with the bytes of all copies, the copies, EndCopies. Threads
+// that have waited for the phase may read the bytes. The barrier has CopyArrivals() arrivals. From
+// compute capability 9.0 on, one lane issues bulk copies; before, each lane copies its part.
 TANDEM_DEVICE int CopyArrivals() {
   NV_IF_ELSE_TARGET(NV_PROVIDES_SM_90, (return 1;), (return kWarpSize;))
 }
@@ -309,7 +309,8 @@ template <typename Kernel>
 inline constexpr bool kForWarpgroups<Kernel, std::enable_if_t<Kernel::kUsesWarpgroups>> = true;
 
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, kLeastBlocks<Kernel>) Enter(const typename Kernel::Task task) {
+__global__ void __launch_bounds__(Kernel::kThreads, kLeastBlocks<Kernel>)
+    Enter(const typename Kernel::Task task) {
   extern __shared__ __align__(kSharedAlignment) unsigned char shared[];
   LetNextKernelBegin();
   if constexpr (kForWarpgroups<Kernel>) {

@@ -20,8 +20,8 @@ TEST(WarpgroupShapes, TilesCoverRowsAndOutputsOnce) {
           EXPECT_TRUE(at.output_tile % kWideOutputTiles == 0 && at.output_tile < num_tiles);
           EXPECT_TRUE(found.insert({at.row_tile, at.output_tile}).second);
         }
-        EXPECT_EQ(static_cast<int>(found.size()), CeilDiv(rows, row_tiles * kTileRows) *
-                                                      CeilDiv(num_tiles, kWideOutputTiles));
+        EXPECT_EQ(static_cast<int>(found.size()),
+                  CeilDiv(rows, row_tiles * kTileRows) * CeilDiv(num_tiles, kWideOutputTiles));
       }
     }
   }

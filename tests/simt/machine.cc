@@ -308,7 +308,7 @@ void Machine::RunBlock(const std::function<void()>& body) {
   }
   if (RunThreads(body)) {
     if (phases_.HasCopies()) {
-      Fault("the block ends with bulk copies that nobody waited for", Where::current());
+      Fault("the block ends with bulk copies that no thread waited for", Where::current());
     }
     if (const std::string wrong = warpgroups_.EndBlock(); !wrong.empty()) {
       Fault(wrong, Where::current());

@@ -27,7 +27,7 @@ struct PhaseBarrier {
   int64_t bytes = 0;               // expected and not come
   uint64_t phase = 0;              // the number of phases that have ended
   std::vector<Copy> copies;        // of this phase, not made yet
-  std::vector<uint64_t> arrived;   // what those who wait for this phase will know
+  std::vector<uint64_t> arrived;   // everything that a thread knows after its wait
   std::vector<uint64_t> released;  // the same for the last phase that has ended
 
   bool has_ended(int parity) const { return static_cast<int>(phase & 1) != parity; }

@@ -1,4 +1,4 @@
-// Phase barriers, bulk copies and ldmatrix on the host: what they do, and each fault that the
+// Phase barriers, bulk copies and ldmatrix on the host: their results, and each fault that the
 // machine claims to detect.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,7 +26,7 @@ enum class Planted {
   kMissingArrival,      // never frees a place
   kWritesWithoutFence,  // writes a place that is then copied to
   kWritesWithFence,
-  kLeavesEarly,  // nobody waits for the last stage
+  kLeavesEarly,  // no thread waits for the last stage
 };
 
 template <Planted kPlanted>
@@ -119,7 +119,7 @@ TEST(Phases, EachPlantedFaultIsFound) {
   EXPECT_THAT(FaultOfRing<Planted::kMissingArrival>(),
               HasSubstr("waits for a phase that cannot end: 1 arrivals and 0 bytes are missing"));
   EXPECT_THAT(FaultOfRing<Planted::kWritesWithoutFence>(), HasSubstr("wrote without a fence"));
-  EXPECT_THAT(FaultOfRing<Planted::kLeavesEarly>(), HasSubstr("nobody waited for"));
+  EXPECT_THAT(FaultOfRing<Planted::kLeavesEarly>(), HasSubstr("no thread waited for"));
   EXPECT_THAT(FaultOfRing<Planted::kNothing>(), IsEmpty());
 }
 

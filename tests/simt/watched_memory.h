@@ -53,8 +53,8 @@ void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into)
 
 // kAtomic reads and writes. Two atomic accesses are not a race. A bulk copy is begun by a thread
 // and ended by the copies of a phase barrier. A product (warpgroups.h) reads, from its begin to its
-// end, what bulk copies or fenced threads wrote before; what it makes of unwritten rows is not
-// used.
+// end, the bytes that bulk copies or fenced threads wrote before; its sums of unwritten rows are
+// not used.
 enum class AccessKind {
   kRead,
   kBeginProduct,
