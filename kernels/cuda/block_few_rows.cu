@@ -7,6 +7,7 @@ template <typename Weight, int kRowTiles, int kOutputTiles, int kStages>
 struct BlockProductKernel {
   using Task = TileProductTask;
   static constexpr int kThreads = kChains * kWarpSize;
+  static constexpr int kBlocks = kRowTiles == 1 ? 3 : kRowTiles == 2 ? 2 : 1;
   static constexpr int kPieceSteps = Weight::kPieceSteps;
   static constexpr int kStageBytes = kOutputTiles * Weight::kPieceBytes;
   static_assert(kBlockChainSteps % kPieceSteps == 0);

@@ -137,7 +137,7 @@ inline constexpr ProductTiles FewBlockRowsTiles(int choice, int variant = 0) {
   const int rows = kRowTileChoices[choice];
   return {rows < 4 ? rows : 4, kBlocksVariants[BlocksChoice(choice)][variant].output_tiles};
 }
-// Variant 0 has 64 registers per thread, so four blocks fit on an SM.
+// With up to 8 rows, the registers of three blocks fit on an SM.
 inline constexpr int FewBlockRowsBytes(DType dtype, int choice, int variant) {
   const ProductTiles tiles = FewBlockRowsTiles(choice, variant);
   const int ring = kChains * kBlocksVariants[BlocksChoice(choice)][variant].stages * tiles.outputs *

@@ -47,6 +47,8 @@ struct FewRowsKernel {
 
  private:
   static constexpr int kRows = kRowTiles * kTileRows;
+  // Only the last class has several groups of rows.
+  static constexpr bool kHasGroups = kRowTiles == kRowTileChoices[kNumRowTileChoices - 1];
   static constexpr int kFactorsAtOnce = 4;
   static constexpr int kChunkSteps = ChunkSteps(kRowTiles);
   static constexpr int kChunkParts = kChunkSteps * kStepInputs / kChunkInputs;
@@ -57,6 +59,9 @@ struct FewRowsKernel {
   using Sums = TileSums<1, kRowTiles>;
   using Step = Words4[kBf16Pieces];
 
+  TANDEM_DEVICE static int FirstRowTile() {
+    return kHasGroups ? KeptInRegister(BlockX()) * kRowTiles : 0;
+  }
   // The warps of a block take a tile each in a turn: warp 0 tile BlockY(), then every this many.
   TANDEM_DEVICE static int TilesOfTurn(const FewRowsPlan& plan) { return plan.warps * plan.blocks; }
 
@@ -165,6 +170,7 @@ struct FewRowsKernel {
                                      const Chunks& chunks, const float* factors) {
     const TileProductTask& product = task.product;
     const int num_steps = NumSteps(product.x.cols);
+    const int first_row_tile = FirstRowTile();
     RingPlace chunk;
     // The weights of a step are loaded while those of the step before are multiplied.
     Step even, odd;
@@ -209,8 +215,7 @@ struct FewRowsKernel {
           TANDEM_UNROLL
           for (int j = 0; j < 4; ++j) of_tile[0][0][j] = i == r ? sums[0][i][j] : of_tile[0][0][j];
         }
-        EndTiles<1, 1>(product, tile, int64_t{BlockX()} * kRowTiles + r, of_tile,
-                       factors + r * kTileRows);
+        EndTiles<1, 1>(product, tile, first_row_tile + r, of_tile, factors + r * kTileRows);
       }
     }
   }
@@ -221,7 +226,7 @@ struct FewRowsKernel {
     WaitForKernelsBefore();
     const int num_parts = CeilDiv(product.x.cols, kChunkInputs);
     const int num_tiles = CeilDiv(product.out.rows, kTileRows);
-    const int first_tile = BlockX() * kRowTiles;
+    const int first_tile = FirstRowTile();
     const int64_t first_row = int64_t{first_tile} * kTileRows;
     RingPlace chunk;
     bool is_first_round = true;  // places are empty
