@@ -286,7 +286,7 @@ struct FloatProductKernel {
       value = Gated(task.end, value, Dot(task, first_row, output + task.out.cols));
     }
     if (Lane() >= kFloatRows || first_row + Lane() >= task.out.rows) return;
-    EndProduct(task.end, value, RowOf(task.out, first_row + Lane()) + output);
+    EndProduct(task.end, value, RowOf(task.out, first_row + Lane()) + output, LoadsBefore());
   }
 
  private:

@@ -11,11 +11,16 @@
 namespace tandem::cuda {
 
 // Stores a sum of products, or adds it to `out`. Returns what it stored.
-TANDEM_DEVICE float EndProduct(Epilogue end, float value, float* out) {
-  if (end == Epilogue::kAdd) value = Load(out) + value;
+//   before: returns what `out` has
+template <typename Before>
+TANDEM_DEVICE float EndProduct(Epilogue end, float value, float* out, const Before& before) {
+  if (end == Epilogue::kAdd) value = before(out) + value;
   Store(out, value);
   return value;
 }
+struct LoadsBefore {
+  TANDEM_DEVICE float operator()(const float* out) const { return Load(out); }
+};
 // Applies the activation of a gated epilogue.
 TANDEM_DEVICE float Gated(Epilogue end, float gate, float up) {
   float steepness = gate;
@@ -88,8 +93,9 @@ TANDEM_DEVICE void MultiplyBf16(const Words4* weights, const Words4 (&rows)[kRow
 // sum is `value`, which is first multiplied with `factor`. If the epilogue IsGated, the output is
 // one of the gate (the first 8 of a tile), and `up` is the sum of output `output` + 8. Stores the
 // result if it has a place of its own, and returns it, or 0 outside of the matrix.
+template <typename Before = LoadsBefore>
 TANDEM_DEVICE float EndOutput(const TileProductTask& task, int64_t row, int tile, int output,
-                              float factor, float value, float up) {
+                              float factor, float value, float up, const Before& before = {}) {
   const bool is_pair = IsGated(task.end);
   const int out_col = tile * (is_pair ? kTileOutputs / 2 : kTileOutputs) + output;
   if (row >= task.out.rows || out_col >= task.out.cols) return 0.0f;
@@ -102,7 +108,7 @@ TANDEM_DEVICE float EndOutput(const TileProductTask& task, int64_t row, int tile
   }
   if (is_pair) value = Gated(task.end, value, up);
   if (task.out.data == nullptr) return value;
-  return EndProduct(task.end, value, RowOf(task.out, row) + out_col);
+  return EndProduct(task.end, value, RowOf(task.out, row) + out_col, before);
 }
 // Sets the factors of the sums of some rows, in all lanes: those of the norm, or 1.
 template <int kCount>
@@ -235,13 +241,33 @@ TANDEM_DEVICE void StoreTile(const TileProductTask& task, int row_tile, int tile
   }
 }
 
-// Ends a warp that computed whole outputs.   factors: of the sums of the rows of these tiles
-template <int kOutputTiles, int kRowTiles>
+// Loads what a lane's results of a tile of rows times a tile of the weight are added to.
+TANDEM_DEVICE void LoadTileBefore(const TileProductTask& task, int64_t row_tile, int tile,
+                                  float (&before)[2][2]) {
+  TANDEM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int64_t row = row_tile * kTileRows + Lane() % 4 * 2 + i / 2;
+    const int col = tile * kTileOutputs + Lane() / 4 + i % 2 * 8;
+    if (row >= task.out.rows || col >= task.out.cols) continue;
+    before[i / 2][i % 2] = Load(RowOf(task.out, row) + col);
+  }
+}
+
+// Ends a warp that computed whole outputs. With `kLoadsAhead`, what all results are added to is
+// loaded before the first is stored: a load waits for the stores before it.
+//   factors: of the sums of the rows of these tiles
+template <int kOutputTiles, int kRowTiles, bool kLoadsAhead = false>
 TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t first_row_tile,
                             const TileSums<kOutputTiles, kRowTiles>& totals, const float* factors) {
   const bool is_pair = IsGated(task.end);
   TANDEM_UNROLL
   for (int i = 0; i < kOutputTiles; ++i) {
+    float before[kLoadsAhead ? kRowTiles : 1][2][2];
+    TANDEM_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      if (!kLoadsAhead || task.end != Epilogue::kAdd) break;
+      LoadTileBefore(task, first_row_tile + r, first_tile + i, before[kLoadsAhead ? r : 0]);
+    }
     TANDEM_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
       float values[2][2] = {};
@@ -251,9 +277,17 @@ TANDEM_DEVICE void EndTiles(const TileProductTask& task, int first_tile, int64_t
         const int64_t row = first_row_tile * kTileRows + in_tiles;
         const float low = totals[i][r][j], high = totals[i][r][2 + j];
         const float factor = Load(factors + in_tiles);
-        values[j][0] = EndOutput(task, row, first_tile + i, Lane() / 4, factor, low, high);
-        if (is_pair) continue;
-        values[j][1] = EndOutput(task, row, first_tile + i, Lane() / 4 + 8, factor, high, 0.0f);
+        const auto end = [&](int half, float value, float up) {
+          const int output = Lane() / 4 + 8 * half;
+          if constexpr (!kLoadsAhead) {
+            return EndOutput(task, row, first_tile + i, output, factor, value, up);
+          } else {
+            return EndOutput(task, row, first_tile + i, output, factor, value, up,
+                             [&](const float*) { return before[r][j][half]; });
+          }
+        };
+        values[j][0] = end(0, low, high);
+        if (!is_pair) values[j][1] = end(1, high, 0.0f);
       }
       if (task.next.image == nullptr || first_tile + i >= task.num_tiles) continue;
       StoreTile(task, static_cast<int>(first_row_tile) + r, first_tile + i, values);

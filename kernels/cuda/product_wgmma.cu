@@ -242,8 +242,8 @@ struct WarpgroupProductKernel {
           for (int i = 0; i < 4; ++i) of_part[0][r][i] = BitsToFloat(four.words[i]);
         }
         const int64_t row_tile = at.row_tile + first + part;
-        EndTiles<1, kPartTiles>(task, at.output_tile + WarpIndex(), row_tile, of_part,
-                                factors + (first + part) * kTileRows);
+        EndTiles<1, kPartTiles, true>(task, at.output_tile + WarpIndex(), row_tile, of_part,
+                                      factors + (first + part) * kTileRows);
       }
     }
   }
