@@ -293,7 +293,7 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
 
 }  // namespace tandem::cuda
 
-#include "kernels/cuda/warpgroup.h"
+#include "tests/simt/kernels/cuda/warpgroup.h"
 
 namespace tandem::cuda {
 

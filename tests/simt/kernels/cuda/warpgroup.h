@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "tests/simt/kernels/cuda/simt.h"
 #include "tests/simt/machine.h"
 
 namespace tandem::cuda {
