@@ -28,10 +28,14 @@ class Pass {
     logits_ = Matrix(model_.vocab);
     angles_ = Matrix(model_.head_dim);
     const int most = std::max({model_.dim, attended, model_.hidden});
-    packed_ = lab.Allocate(std::max(cuda::PackedWholeRowsBytes(line.rows, most),
-                                    cuda::RowsImageBytes(line.rows, most)));
-    squares_ =
-        static_cast<float*>(lab.Allocate(size_t{4} * line.rows * cuda::NumSquares(model_.dim)));
+    norm_ = static_cast<const float*>(lab.At(lab.Floats(), 64));
+    for (cuda::NextRows& rows : rows_) {
+      rows = {.image = lab.Allocate(std::max(cuda::PackedWholeRowsBytes(line.rows, most),
+                                             cuda::RowsImageBytes(line.rows, most))),
+              .norm = norm_,
+              .squares = static_cast<float*>(
+                  lab.Allocate(size_t{4} * line.rows * cuda::NumSquares(model_.dim)))};
+    }
     std::vector<int32_t> ids(line.rows);
     for (int i = 0; i < line.rows; ++i) ids[i] = static_cast<int32_t>(SplitMix64(i) % model_.vocab);
     ids_ = lab.Upload(ids);
@@ -42,7 +46,6 @@ class Pass {
     rotary_ = {.inverse_frequencies = lab.Upload(frequencies),
                .magnitudes = lab.Upload(magnitudes),
                .of_sequence = lab.Upload(std::vector<int32_t>(line.batch))};
-    norm_ = static_cast<const float*>(lab.At(lab.Floats(), 64));
     lab.Weights(line.dtype);
     attend_ = MakeAttend(lab, sequences_, model_, CacheOf(lab, sequences_, model_, line.kv, 0),
                          Columns(qkv_, attended), attended_);
@@ -58,7 +61,8 @@ class Pass {
     Do(cuda::EmbedTask{
         .ids = ids_,
         .table = ConstMatrixView(table.device, DType::kBF16, model_.vocab, model_.dim, model_.dim),
-        .out = hidden_});
+        .out = hidden_,
+        .next = NextRowsOf(/*has_norm=*/true)});
     Do(cuda::RotaryAnglesTask{
         .rows = attend_.rows, .lengths = sequences_.lengths, .tables = rotary_, .out = angles_});
     for (int layer = 0; layer < model_.num_layers; ++layer) {
@@ -69,6 +73,8 @@ class Pass {
                                   .rows = attend_.rows,
                                   .kv = attend_.kv,
                                   .num_heads = model_.num_heads});
+      attend_.next = NextRowsOf(/*has_norm=*/false);
+      attend_.out.data = has_rows() ? nullptr : attended_.data;
       Do(attend_);
       bytes_ += 8.0 * line_.batch * sequences_.length * model_.num_kv_heads *
                 KvRowWords(line_.kv, model_.head_dim);
@@ -114,14 +120,35 @@ class Pass {
         .num_sms = lab_.num_sms(),
         .end = shape.end,
         .out = out};
-    Do(cuda::PackRowsTask{.x = x,
-                          .out = packed_,
-                          .quantizes = IsBlocks(line_.dtype),
-                          .norm = norm,
-                          .squares = squares_});
-    task.rows = packed_;
-    task.squares = squares_;
+    if (!has_rows() || part == Part::kHead) {
+      Do(cuda::PackRowsTask{.x = x,
+                            .out = rows_[written_].image,
+                            .quantizes = IsBlocks(line_.dtype),
+                            .norm = norm,
+                            .squares = rows_[written_].squares});
+    }
+    task.rows = rows_[written_].image;
+    task.squares = rows_[written_].squares;
+    if (part == Part::kOut || part == Part::kDown) task.next = NextRowsOf(/*has_norm=*/true);
+    if (part == Part::kGateUp && has_rows()) {
+      task.next = NextRowsOf(/*has_norm=*/false);
+      task.out.data = nullptr;
+    }
     Do(task);
+  }
+
+  // Whether operations write the rows of the next product, as they do in the engine.
+  bool has_rows() const { return !IsBlocks(line_.dtype); }
+  // Returns the place that holds no rows which the operation reads.
+  cuda::NextRows NextRowsOf(bool has_norm) {
+    if (!has_rows()) return {};
+    written_ ^= 1;
+    cuda::NextRows next = rows_[written_];
+    if (!has_norm) {
+      next.norm = nullptr;
+      next.squares = nullptr;
+    }
+    return next;
   }
 
   Lab& lab_;
@@ -129,8 +156,8 @@ class Pass {
   const Model& model_;
   const Sequences sequences_;
   MatrixView hidden_, qkv_, attended_, gated_, logits_, angles_;
-  void* packed_ = nullptr;
-  float* squares_ = nullptr;
+  cuda::NextRows rows_[2];  // of products, in turn
+  int written_ = 0;         // the last of them that was written
   const int32_t* ids_ = nullptr;
   const float* norm_ = nullptr;
   RotaryTables rotary_;
