@@ -56,7 +56,8 @@ struct RowTerms {
     for (int i = 0; i < 2 * Weight::kHalves; ++i) {
       const int sum = row.Sum<Weight::kHalves>(i % 2, i / 2);
       first[i / 2][i % 2] = kWholeBits - static_cast<uint32_t>(Weight::kZero * sum);
-      sums[i / 2][i % 2] = row.scale(i % 2) * static_cast<float>(sum);
+      const float as_float = BitsToFloat(kWholeBits + static_cast<uint32_t>(sum)) - kWholeOffset;
+      sums[i / 2][i % 2] = row.scale(i % 2) * as_float;
     }
   }
 };
