@@ -30,6 +30,12 @@ std::array<uint32_t, 4> RandomSource::Block(const RandomPlace& place, uint32_t l
       seed_);
 }
 
+double RandomSource::UniformDouble(const RandomPlace& place) const {
+  const std::array<uint32_t, 4> words = Block(place, 0);
+  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 12;
+  return (static_cast<double>(bits) + 0.5) * 0x1p-52;
+}
+
 float RandomSource::ToUniform(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }

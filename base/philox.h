@@ -24,12 +24,13 @@ enum class RandomStream : uint32_t {
   kDraft = 1,     // drawing draft token i of the round that starts at n committed tokens
   kAccept = 2,    // the coin of draft token i of that round
   kResidual = 3,  // the draw after the rejection at slot i of that round
+  kChoice = 4,    // the choice of a whole output (ChoiceLaw::kConditional)
 };
 
-// The address of a random number. For kTarget, `position` is the absolute index of the chosen token
-// and `slot` is 0. For the other streams, `position` is the number of committed tokens at the start
-// of the round, and `slot` the position in the draft. A generation never uses a place twice,
-// because its number of committed tokens grows.
+// The address of a random number. For kTarget and kChoice, `position` is the absolute index of the
+// chosen token, or of the output's first, and `slot` is 0. For the other streams, `position` is the
+// number of committed tokens at the start of the round, and `slot` the position in the draft. A
+// generation never uses a place twice, because its number of committed tokens grows.
 struct RandomPlace {
   RandomStream stream = RandomStream::kTarget;
   uint32_t position = 0;
@@ -56,6 +57,8 @@ class RandomSource {
   std::array<uint32_t, 4> Block(const RandomPlace& place, uint32_t lane) const;
   // Uniform in (0, 1): the 23 upper bits plus one half, so that 0 and 1 are impossible.
   float Uniform(const RandomPlace& place) const { return ToUniform(Block(place, 0)[0]); }
+  // Uniform in (0, 1), from 52 bits plus one half.
+  double UniformDouble(const RandomPlace& place) const;
 
   static float ToUniform(uint32_t bits);
   // Standard exponential noise -log(1 - u), u = (bits + 1/2) / 2^32. Keeps all 32 bits near u = 0:

@@ -172,6 +172,8 @@ void OwnedPiece::Append(const Piece& next) {
   token_ids.insert(token_ids.end(), next.token_ids.begin(), next.token_ids.end());
   provenance += next.provenance;
   logprobs.insert(logprobs.end(), next.logprobs.begin(), next.logprobs.end());
+  choice_logprobs.insert(choice_logprobs.end(), next.choice_logprobs.begin(),
+                         next.choice_logprobs.end());
   rejected.insert(rejected.end(), next.rejected.begin(), next.rejected.end());
   const int proposed = round.proposed + next.round.proposed;
   const int accepted = round.accepted + next.round.accepted;
@@ -186,6 +188,7 @@ Piece OwnedPiece::View() const {
           .token_ids = token_ids,
           .provenance = provenance,
           .logprobs = logprobs,
+          .choice_logprobs = choice_logprobs,
           .rejected = rejected,
           .round = round,
           .prompt_progress = prompt_progress};
@@ -196,6 +199,7 @@ size_t OwnedPiece::SizeInBytes() const {
   for (const TokenLogprobs& row : logprobs) {
     size += sizeof(row) + row.top.size() * sizeof(row.top[0]);
   }
+  for (const ChoiceLogprob& choice : choice_logprobs) size += sizeof(choice) + choice.text.size();
   for (const std::vector<TokenId>& draft : rejected) {
     size += sizeof(std::vector<TokenId>) + draft.size() * sizeof(TokenId);
   }

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "engine/choice_round.h"
 #include "engine/clients.h"
 #include "engine/delivery.h"
 #include "engine/engine_parts.h"
@@ -168,6 +169,8 @@ class EngineImpl final : public Engine {
   bool TakeNewWork();
   void AnswerChecks();
   void Step();
+  void DecodeAll(RoundPlan* plan);
+  void ChooseAll(absl::Span<const ChoiceStep> steps);
   void FailRunning(const absl::Status& why);
   void ObserveDevice();
   std::vector<Session*> Admit();
@@ -341,16 +344,23 @@ void EngineImpl::Step() {
   clients_.PayDebts(ShareConstraintTime(running));
   for (Session* session : running) FindDrafts(session);
   RoundPlan plan = Plan(&running);
-  if (plan.steps.empty()) {  // the others wait for pages of those that sit out
+  if (plan.is_empty()) {  // the others wait for pages of those that sit out
     for (Session* session : running) session->sits_out = false;
     plan = Plan(&running);
   }
-  if (plan.steps.empty() && PromptStore::StopWaiting(sessions_)) return;
+  if (plan.is_empty() && PromptStore::StopWaiting(sessions_)) return;
   // A prefix hit frees rows for other sessions, which may then hit the cache themselves. So plan
   // until nothing changes.
   while (ReplanAfterPrefixHits(plan.steps)) plan = Plan(&running);
-  if (any_ended()) return;            // all their tokens were found
-  TANDEM_CHECK(!plan.steps.empty());  // Submit refuses requests that cannot fit alone
+  if (any_ended()) return;         // all their tokens were found
+  TANDEM_CHECK(!plan.is_empty());  // Submit refuses requests that cannot fit alone
+  if (!plan.steps.empty()) DecodeAll(&plan);
+  if (!plan.choices.empty()) ChooseAll(plan.choices);
+}
+
+// Runs the round of all sessions but those that choose.
+void EngineImpl::DecodeAll(RoundPlan* planned) {
+  RoundPlan& plan = *planned;
   AddDrafts(&policy_, &plan);
   const Instant start = Instant::Now();
   const absl::Status status =
@@ -367,6 +377,14 @@ void EngineImpl::Step() {
     if (!status.ok()) step.session->Fail(status);
   }
   if (runtime_.head != nullptr) runtime_.head->Learn(plan.steps, policy_);
+}
+
+void EngineImpl::ChooseAll(absl::Span<const ChoiceStep> steps) {
+  const absl::Status status = RunChoiceRound(runtime_.target.get(), steps, runtime_.chunk_tokens);
+  for (const ChoiceStep& step : steps) {
+    if (!status.ok()) step.session->Fail(status);
+    Deliver(step.session);
+  }
 }
 
 // Called after an unexpected exception. Which caches are half written is not known, so every

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "engine/choice_round.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
 
@@ -95,6 +96,7 @@ absl::Status SetConstraint(const Request& request, const Runtime& runtime, Sessi
     return FieldError("ignore_eos",
                       "must be false with a constraint, which determines where the output ends");
   }
+  if (request.choice_law == ChoiceLaw::kConditional) return absl::OkStatus();
   ASSIGN_OR_RETURN(sampling.constraint,
                    runtime.constraints->Compile(*request.constraint, sampling.ending_tokens,
                                                 request.cache_salt));
@@ -161,6 +163,9 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   }
   s.sampling.ending_tokens.assign(s.stop_tokens.begin(), s.stop_tokens.end());
   RETURN_IF_ERROR(SetConstraint(request, runtime, &s));
+  if (request.choice_law == ChoiceLaw::kConditional) {
+    RETURN_IF_ERROR(SetChoices(request, runtime, &s));
+  }
   if (!request.prediction.empty()) {
     auto predicted = runtime.predictions->Get(*runtime.tokenizer, request.prediction,
                                               s.max_length - s.prompt_length, s.salt);
@@ -173,7 +178,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewSession(Request request, const Engin
   s.reports_prompt = request.prompt_progress;
   // Predictions work without a drafter.
   const bool predicts = !request.prediction.empty() && request.drafter != DrafterKind::kNone;
-  const bool drafts = s.drafter != DrafterKind::kNone || predicts;
+  const bool drafts = s.choices == nullptr && (s.drafter != DrafterKind::kNone || predicts);
   s.draft_tokens = s.scores_only || !drafts ? 0 : draft_tokens;
   s.learns_draft_temperature = !request.seed.has_value() && s.rule != AcceptanceRule::kExactMatch;
   s.includes_stop = request.include_stop;

@@ -12,7 +12,7 @@ namespace {
 using Json = JsonValue;
 
 // JSON cannot represent -infinity.
-Json LogprobJson(float logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
+Json LogprobJson(double logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
 
 Json LogprobsJson(const TokenLogprobs& logprobs) {
   Json top = Json::array();
@@ -93,6 +93,16 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
           {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
 }
 
+Json ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices) {
+  Json list = Json::array();
+  for (const ChoiceLogprob& choice : choices) {
+    list.push_back({{"text", choice.text},
+                    {"logprob", LogprobJson(choice.logprob)},
+                    {"normalized_logprob", LogprobJson(choice.normalized_logprob)}});
+  }
+  return list;
+}
+
 Json KvTransferJson(const KvTransferParams& params) {
   return {{"do_remote_prefill", params.do_remote_prefill},
           {"do_remote_decode", params.do_remote_decode},
@@ -122,6 +132,9 @@ Json CompletionJson(const Completion& completion, const std::string& drafter) {
     for (const TokenLogprobs& logprobs : completion.logprobs) {
       json["logprobs"].push_back(LogprobsJson(logprobs));
     }
+  }
+  if (!completion.choice_logprobs.empty()) {
+    json["choice_logprobs"] = ChoiceLogprobsJson(completion.choice_logprobs);
   }
   for (const std::optional<TokenLogprobs>& logprobs : completion.prompt_logprobs) {
     json["prompt_logprobs"].push_back(logprobs.has_value() ? LogprobsJson(*logprobs)

@@ -16,6 +16,8 @@ JsonValue TimingsJson(const Completion& completion);
 // are found by the hash of their text.
 JsonValue KvTransferJson(const KvTransferParams& params);
 JsonValue SpeculationJson(const Completion& completion, const std::string& drafter);
+// A list of `text`, `logprob` and `normalized_logprob`; null for the logarithm of zero.
+JsonValue ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices);
 JsonValue CompletionJson(const Completion& completion, const std::string& drafter);
 
 // Returns the number of draft positions that at least one round verified.

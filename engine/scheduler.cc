@@ -158,9 +158,14 @@ RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64
                     bool shares_prefixes) {
   RoundPlan plan = {.pages_for_drafts = free_pages};
   const std::vector<int> num_fed = ShareRows(sessions, chunk_tokens, shares_prefixes);
+  int rows_for_choices = chunk_tokens;
   for (size_t i = 0; i < sessions.size(); ++i) {
-    if (num_fed[i] == 0) continue;
-    const int64_t pages = sessions[i]->target_kv.PagesToExtend(num_fed[i]);
+    const bool chooses = sessions[i]->IsChoosing();
+    if (num_fed[i] == 0 && !chooses) continue;
+    const KvSequence& kv = sessions[i]->target_kv;
+    ChoiceScores::Part part;
+    if (chooses) part = sessions[i]->choices->NextPart(kv, rows_for_choices, plan.pages_for_drafts);
+    const int64_t pages = chooses ? part.pages : kv.PagesToExtend(num_fed[i]);
     if (pages > plan.pages_for_drafts) {
       // The number of pages that a preemption frees is known only afterwards: shared pages stay in
       // use.
@@ -168,7 +173,12 @@ RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64
       break;  // the youngest waits and keeps its pages; drafts release theirs after the round
     }
     plan.pages_for_drafts -= pages;
-    plan.steps.push_back({.session = sessions[i], .num_fed = num_fed[i]});
+    if (chooses) {
+      rows_for_choices -= part.num_rows;
+      plan.choices.push_back({.session = sessions[i], .part = part});
+    } else {
+      plan.steps.push_back({.session = sessions[i], .num_fed = num_fed[i]});
+    }
   }
   return plan;
 }

@@ -26,11 +26,20 @@ struct RoundStep {
   bool completes() const { return !session->scores_only && num_fed == session->num_pending(); }
 };
 
+// A session that scores the next `part` of its choices in a round.
+struct ChoiceStep {
+  Session* session = nullptr;
+  ChoiceScores::Part part = {};
+};
+
 struct RoundPlan {
   std::vector<RoundStep> steps = {};
+  std::vector<ChoiceStep> choices = {};
   int64_t pages_for_drafts = 0;  // free pages of the target's cache for drafts
   // The caller must preempt the youngest session and plan the round again.
   bool preempts_youngest = false;
+
+  bool is_empty() const { return steps.empty() && choices.empty(); }
 };
 
 // A session with at most this many unread tokens is decoding: it never waits for a share of the
@@ -78,7 +87,9 @@ std::vector<Session*> Admit(absl::Span<Session* const> sessions, int max_batch,
 // if at least half of its share would be found. Pages go to the oldest session first; when they run
 // out, the youngest is preempted. Does not plan drafts.
 //
-// A plan with neither steps nor a preemption means that the oldest session does not fit even alone.
+// Sessions that choose score as many choices as need a chunk of rows together, at least one each.
+//
+// An empty plan without a preemption means that the oldest session does not fit even alone.
 RoundPlan PlanRound(absl::Span<Session* const> sessions, int chunk_tokens, int64_t free_pages,
                     bool shares_prefixes = false);
 

@@ -107,15 +107,17 @@ std::optional<Piece> Session::TakePiece(const Drafter* drafter) {
       !progress.has_value()) {
     return std::nullopt;
   }
-  const Piece piece{.text = std::string_view(whole).substr(delivered.text),
-                    .token_ids = absl::MakeConstSpan(c.token_ids).subspan(delivered.tokens),
-                    .provenance = std::string_view(c.provenance).substr(delivered.tokens),
-                    .logprobs = c.logprobs.empty()
-                                    ? absl::Span<const TokenLogprobs>()
-                                    : absl::MakeConstSpan(c.logprobs).subspan(delivered.tokens),
-                    .rejected = absl::MakeConstSpan(rejected).subspan(delivered.rejected),
-                    .round = RoundOf(*this, drafter),
-                    .prompt_progress = progress};
+  const Piece piece{
+      .text = std::string_view(whole).substr(delivered.text),
+      .token_ids = absl::MakeConstSpan(c.token_ids).subspan(delivered.tokens),
+      .provenance = std::string_view(c.provenance).substr(delivered.tokens),
+      .logprobs = c.logprobs.empty() ? absl::Span<const TokenLogprobs>()
+                                     : absl::MakeConstSpan(c.logprobs).subspan(delivered.tokens),
+      .choice_logprobs = delivered.tokens == 0 ? absl::MakeConstSpan(c.choice_logprobs)
+                                               : absl::Span<const ChoiceLogprob>(),
+      .rejected = absl::MakeConstSpan(rejected).subspan(delivered.rejected),
+      .round = RoundOf(*this, drafter),
+      .prompt_progress = progress};
   delivered.text = whole.size();
   delivered.tokens = c.token_ids.size();
   delivered.rejected = rejected.size();

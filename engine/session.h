@@ -22,6 +22,7 @@
 #include "tandem/completion.h"
 #include "tandem/generation_id.h"
 #include "verify/acceptance.h"
+#include "verify/choice_scores.h"
 
 namespace tandem {
 
@@ -72,8 +73,9 @@ struct Session {
   CacheSalt salt;  // of its tenant; null without one
   std::string client_name;
   int prompt_length = 0;
-  int max_length = 0;        // tokens, including the prompt
-  bool scores_only = false;  // only reads the prompt; generates nothing
+  int max_length = 0;  // tokens, including the prompt
+  // Only reads the prompt. Generates nothing, or the choice that `choices` draws.
+  bool scores_only = false;
   Instant deadline = Instant::InfiniteFuture();
   HashSet<TokenId> stop_tokens;
   bool includes_stop = false;  // the text includes a stop token's text
@@ -99,6 +101,7 @@ struct Session {
   std::vector<DraftOption> draft_options;      // for the next round, while it decodes
   std::vector<TokenId> forced;                 // the next tokens, forced by the constraint
   Prediction prediction;                       // the request's prediction, aligned with `tokens`
+  std::unique_ptr<ChoiceScores> choices;       // with ChoiceLaw::kConditional
   Proposal proposal;                           // of the round in progress
   std::unique_ptr<OutputText> text;            // null without a tokenizer
   Completion completion;                       // filled during the generation
@@ -119,7 +122,7 @@ struct Session {
   int length() const { return static_cast<int>(tokens.size()); }
   int num_cacheable() const { return length() - 1; }
   // Tokens that the next pass may feed. If the prompt is only scored, its last token is not fed,
-  // because its successor is not needed.
+  // because its successor is not needed; choices feed it themselves.
   int num_pending() const { return length() - target_kv.length() - (scores_only ? 1 : 0); }
   int num_output() const { return length() - prompt_length; }
   // The tenant's memory of texts; null if there is none.
@@ -147,8 +150,10 @@ struct Session {
   void Fail(absl::Status why);
   // Ends a session that only scores its prompt once the prompt has been read.
   void EndIfScored() {
-    if (scores_only && num_pending() <= 0) Finish(FinishReason::kLength);
+    if (scores_only && choices == nullptr && num_pending() <= 0) Finish(FinishReason::kLength);
   }
+  // Whether its choices are scored next.
+  bool IsChoosing() const { return choices != nullptr && num_pending() <= 0; }
   // Returns how much of the prompt was read, if it was requested and not yet delivered, and marks
   // it as delivered.
   std::optional<PromptProgress> TakeProgress();

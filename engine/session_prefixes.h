@@ -1,6 +1,7 @@
 #ifndef TANDEM_ENGINE_SESSION_PREFIXES_H_
 #define TANDEM_ENGINE_SESSION_PREFIXES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -29,8 +30,12 @@ class SessionPrefixes {
   }
   // The longest published prefix of Reusable(session).
   KvSequence Find(const Session& session) const {
+    int length = session.max_length;
+    if (session.choices != nullptr) {  // all are read to their ends, whatever max_length
+      length = std::max(length, session.prompt_length + session.choices->MaxLength());
+    }
     return runtime_.target_cache->NewSequenceWithPrefix(
-        Reusable(session), runtime_.target->cache_variant(session.max_length), session.salt);
+        Reusable(session), runtime_.target->cache_variant(length), session.salt);
   }
   // Starts a session with the sequence `found`.
   void Begin(Session* session, KvSequence found) {

@@ -289,15 +289,18 @@ TokenId Draw(const Distribution& distribution, const RandomSource& random,
   return DrawFromWeights(distribution.probs, random, place);
 }
 
-TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top) {
+RawLogprobs::RawLogprobs(absl::Span<const float> logits) : logits_(logits) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
-  const double log_normalizer = top + std::log(sum);
-  const auto logprob = [&](TokenId v) { return static_cast<float>(logits[v] - log_normalizer); };
-  TokenLogprobs result{.id = id, .logprob = logprob(id), .top = {}};
+  log_normalizer_ = top + std::log(sum);
+}
+
+TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top) {
+  const RawLogprobs row(logits);
+  TokenLogprobs result{.id = id, .logprob = row.Of(id), .top = {}};
   if (num_top > 0) {
-    for (const TokenId v : BestIds(logits, num_top)) result.top.emplace_back(v, logprob(v));
+    for (const TokenId v : BestIds(logits, num_top)) result.top.emplace_back(v, row.Of(v));
   }
   return result;
 }

@@ -57,6 +57,18 @@ TokenId DrawFromWeights(absl::Span<const float> weights, const RandomSource& ran
 TokenId Draw(const Distribution& distribution, const RandomSource& random,
              const RandomPlace& place);
 
+// The log-softmax of a row of raw logits, which must outlive it.
+class RawLogprobs {
+ public:
+  explicit RawLogprobs(absl::Span<const float> logits);
+  // NaN if the row has a NaN or +inf, or no finite value.
+  float Of(TokenId id) const { return static_cast<float>(logits_[id] - log_normalizer_); }
+
+ private:
+  absl::Span<const float> logits_;
+  double log_normalizer_;
+};
+
 // Returns the log-softmax of the raw `logits` at `id`, and the `num_top` largest ones.
 TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top);
 // The same for the distribution that tokens are drawn from. Removed tokens have -infinity and are

@@ -85,9 +85,9 @@ void BindChatAnswers(nb::module_& module) {
       "calls follow once they are recognised, the last ones in a piece without tokens.");
   piece.def_ro("tool_calls", &ChatPiece::tool_calls, "Calls that begin or continue here.");
   AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-              &OwnedPiece::logprobs, &OwnedPiece::rejected, &OwnedPiece::round,
-              &OwnedPiece::prompt_progress, &ChatPiece::reasoning, &ChatPiece::content,
-              &ChatPiece::tool_calls>(piece);
+              &OwnedPiece::logprobs, &OwnedPiece::choice_logprobs, &OwnedPiece::rejected,
+              &OwnedPiece::round, &OwnedPiece::prompt_progress, &ChatPiece::reasoning,
+              &ChatPiece::content, &ChatPiece::tool_calls>(piece);
   AddRepr(piece, {"text", "reasoning", "content", "tool_calls", "token_ids", "provenance"});
 
   auto completion =
@@ -102,12 +102,12 @@ void BindChatAnswers(nb::module_& module) {
                    "The answer as a message to append to the conversation.");
   AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
               &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-              &Completion::transfer_tokens, &Completion::kv_transfer_params,
-              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-              &Completion::draft_tokens, &Completion::stats, &Completion::timings,
-              &ChatCompletion::reasoning, &ChatCompletion::content, &ChatCompletion::tool_calls>(
-      completion);
+              &Completion::choice_logprobs, &Completion::prompt_tokens, &Completion::cached_tokens,
+              &Completion::store_tokens, &Completion::transfer_tokens,
+              &Completion::kv_transfer_params, &Completion::first_round_tokens,
+              &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
+              &Completion::stats, &Completion::timings, &ChatCompletion::reasoning,
+              &ChatCompletion::content, &ChatCompletion::tool_calls>(completion);
   AddRepr(completion, {"text", "reasoning", "content", "tool_calls", "finish_reason",
                        "prompt_tokens", "provenance", "stats", "timings"});
 

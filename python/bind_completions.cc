@@ -113,6 +113,14 @@ void BindCompletions(nb::module_& module) {
   logprobs.def_ro("top", &TokenLogprobs::top, "(id, log-probability), the most likely first.");
   AddReadOnly<&TokenLogprobs::id, &TokenLogprobs::logprob, &TokenLogprobs::top>(logprobs);
   AddRepr(logprobs, {"id", "logprob", "top"});
+  auto choice = nb::class_<ChoiceLogprob>(
+      module, "ChoiceLogprob", "The probability of one of the texts that an output may be.");
+  choice.def_ro("logprob", &ChoiceLogprob::logprob, "Natural logarithm, from raw rows.")
+      .def_ro("normalized_logprob", &ChoiceLogprob::normalized_logprob,
+              "The same, divided by the sum over all texts.");
+  AddReadOnly<&ChoiceLogprob::text, &ChoiceLogprob::logprob, &ChoiceLogprob::normalized_logprob>(
+      choice);
+  AddRepr(choice, {"text", "logprob", "normalized_logprob"});
   auto piece = nb::class_<OwnedPiece>(
       module, "Piece", "The output that one or several rounds added to a generation.");
   piece
@@ -121,6 +129,7 @@ void BindCompletions(nb::module_& module) {
           nb::rv_policy::move)
       .def_ro("provenance", &OwnedPiece::provenance, "A letter per token, as in Completion.")
       .def_ro("logprobs", &OwnedPiece::logprobs, "Per token, if requested.")
+      .def_ro("choice_logprobs", &OwnedPiece::choice_logprobs, "As in Completion.")
       .def_ro(
           "rejected", &OwnedPiece::rejected,
           "Per correction, the rest of the refused draft: token ids, of which the first is the\n"
@@ -128,8 +137,8 @@ void BindCompletions(nb::module_& module) {
       .def_ro("prompt_progress", &OwnedPiece::prompt_progress,
               "If requested and new; until the prompt is read, pieces have nothing else.");
   AddReadOnly<&OwnedPiece::text, &OwnedPiece::token_ids, &OwnedPiece::provenance,
-              &OwnedPiece::logprobs, &OwnedPiece::rejected, &OwnedPiece::round,
-              &OwnedPiece::prompt_progress>(piece);
+              &OwnedPiece::logprobs, &OwnedPiece::choice_logprobs, &OwnedPiece::rejected,
+              &OwnedPiece::round, &OwnedPiece::prompt_progress>(piece);
   AddRepr(piece, {"text", "token_ids", "provenance"});
   auto completion = nb::class_<Completion>(module, "Completion", "The result of a generation.");
   completion
@@ -145,6 +154,8 @@ void BindCompletions(nb::module_& module) {
           "target's own token after a rejection, b the target's own token after a fully accepted "
           "draft.")
       .def_ro("logprobs", &Completion::logprobs, "Per token, if requested.")
+      .def_ro("choice_logprobs", &Completion::choice_logprobs,
+              "With choice_law \"conditional\": of all choices, in their order.")
       .def_ro("prompt_logprobs", &Completion::prompt_logprobs,
               "Per prompt token, if requested; None for the first.")
       .def_ro("store_tokens", &Completion::store_tokens,
@@ -166,11 +177,11 @@ void BindCompletions(nb::module_& module) {
                    "All tokens divided by the time since admission.");
   AddReadOnly<&Completion::text, &Completion::token_ids, &Completion::finish_reason,
               &Completion::provenance, &Completion::logprobs, &Completion::prompt_logprobs,
-              &Completion::prompt_tokens, &Completion::cached_tokens, &Completion::store_tokens,
-              &Completion::transfer_tokens, &Completion::kv_transfer_params,
-              &Completion::first_round_tokens, &Completion::num_preemptions, &Completion::verifier,
-              &Completion::draft_tokens, &Completion::stats, &Completion::idle_reason,
-              &Completion::timings>(completion);
+              &Completion::choice_logprobs, &Completion::prompt_tokens, &Completion::cached_tokens,
+              &Completion::store_tokens, &Completion::transfer_tokens,
+              &Completion::kv_transfer_params, &Completion::first_round_tokens,
+              &Completion::num_preemptions, &Completion::verifier, &Completion::draft_tokens,
+              &Completion::stats, &Completion::idle_reason, &Completion::timings>(completion);
   AddRepr(completion, {"text", "finish_reason", "prompt_tokens", "provenance", "stats", "timings"});
 }
 

@@ -251,6 +251,7 @@ void BindRequests(nb::module_& module) {
       .def_rw("prompt_progress", &Request::prompt_progress)
       .def_rw("logprobs", &Request::logprobs)
       .def_rw("prompt_logprobs", &Request::prompt_logprobs);
+  BindMember(request, "choice_law", &Request::choice_law, ParseChoiceLaw);
   BindOptional(request, "drafter", &Request::drafter, ParseDrafterKind);
   BindOptional(request, "verifier", &Request::verifier, ParseAcceptanceRule);
 }

@@ -46,6 +46,16 @@ TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
       {{"--json-schema", " {\"type\": [3]}"}, wrong, {"--json-schema: schema.type"}},
       {{"--grammar", empty}, wrong, {"--grammar " + empty + ": found nothing, allowed: "}},
       {{"--regex", ""}, wrong, {"--regex: found nothing, allowed: an expression"}},
+      {{"--choice-law", "conditional"}, wrong, {"--choice-law: conditional needs --choice"}},
+      {{"--choice-law", "conditional", "--regex", "a"},
+       wrong,
+       {"--choice-law: conditional needs --choice"}},
+      {{"--choice-law", "conditional", "--choice", "a,a"},
+       {kExitFailed},
+       {"--choice: the choices 0 and 1 are both \"a\""}},
+      {{"--choice-law", "conditional", "--json-schema", R"({"type": "object"})"},
+       {kExitFailed},
+       {"--choice-law: found \"conditional\" with another schema"}},
       {{"--regex", "a", "--grammar", rules}, wrong, {"only one of them may be given"}}};
   if (HasGrammarEngine()) {
     const std::vector<int> failed = {kExitFailed};

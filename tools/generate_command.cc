@@ -152,6 +152,7 @@ Request GenerateFlags::BaseRequest() const {
           .max_tokens = max_tokens,
           .sampling = sampling.params,
           .constraint = constraint,
+          .choice_law = constraint_flags.law(),
           .seed = sampling.seed,
           .sequence = 0,
           .stop = stop,

@@ -60,6 +60,11 @@ void ConstraintFlags::AddTo(CLI::App* app) {
             "The output is JSON that matches this schema: a file, or the schema itself, {...}");
   group.Add("--regex", "R", &regex, "The whole output matches this regular expression");
   group.Add("--choice", "A,B", &choices, "The output is one of these texts", ',');
+  group.Add("--choice-law", "NAME", &law_name,
+            "With --choice, or a schema that is an enum of strings. masked: token by token, among "
+            "those that may come next; conditional: by the model's probabilities of whole texts, "
+            "which the JSON then has",
+            OneOf{{"masked", "conditional"}});
   group.Add("--grammar", "F", &grammar, "The output matches the rule root of this EBNF grammar");
 }
 
@@ -78,6 +83,11 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
   if (num_given > 1) {
     return absl::InvalidArgumentError(
         "--json-schema, --regex, --choice, --grammar: only one of them may be given");
+  }
+  const bool is_choice = json_schema.has_value() || !choices.empty();
+  if (law() == ChoiceLaw::kConditional && !is_choice) {
+    return absl::InvalidArgumentError(
+        "--choice-law: conditional needs --choice, or --json-schema with an enum of strings");
   }
   if (num_given == 0) return std::nullopt;
   OutputConstraint constraint;
@@ -110,6 +120,9 @@ absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
 absl::Status ConstraintFlags::WithOptionNames(const absl::Status& status) const {
   const std::string name = Name();
   absl::string_view what = status.message();
+  if (absl::ConsumePrefix(&what, "choice_law: ")) {
+    return Named("--choice-law", absl::Status(status.code(), what));
+  }
   return !name.empty() && absl::ConsumePrefix(&what, "constraint: ")
              ? Named(name, absl::Status(status.code(), what))
              : status;

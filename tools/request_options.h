@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tandem/choice_law.h"
 #include "tandem/json_value.h"
 #include "tandem/output_constraint.h"
 #include "tandem/sampling_params.h"
@@ -35,12 +36,15 @@ struct ConstraintFlags {
   std::optional<std::string> regex;
   std::optional<std::string> grammar;  // file
   std::vector<std::string> choices;
+  std::string law_name = "masked";
 
   // Adds the options to `app`, which must not outlive this object.
   void AddTo(CLI::App* app);
   // Returns the constraint, reading its file if it has one; nullopt if no option is given. Errors
   // name the option and the file.
   absl::StatusOr<std::optional<OutputConstraint>> Read() const;
+  // How one of the choices is chosen.
+  ChoiceLaw law() const { return *ParseChoiceLaw(law_name); }
   // Returns `status` with a leading "constraint" field replaced by the option's name.
   absl::Status WithOptionNames(const absl::Status& status) const;
 

@@ -59,6 +59,16 @@ struct Timings {
   absl::Duration TimePerOutputToken(int num_tokens, int first_tokens) const;
 };
 
+// The probability that the target gives to one of the texts that an output may be, the end
+// included (docs/choices.md).
+struct ChoiceLogprob {
+  std::string text;
+  double logprob = 0.0;             // natural logarithm, from raw rows
+  double normalized_logprob = 0.0;  // divided by the sum over all texts
+
+  bool operator==(const ChoiceLogprob&) const = default;
+};
+
 struct Completion {
   // All pieces' text joined: without special tokens, cut before a stop string. If the generation
   // was cancelled, only the text of pieces that were delivered.
@@ -69,6 +79,8 @@ struct Completion {
   std::vector<TokenLogprobs> logprobs;  // per token, if asked for
   // Per prompt token, if asked for; the first entry is empty.
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  // With ChoiceLaw::kConditional: of all texts, in the request's order.
+  std::vector<ChoiceLogprob> choice_logprobs;
   int prompt_tokens = 0;
   int cached_tokens = 0;       // prompt tokens found in the prefix cache
   int store_tokens = 0;        // cached tokens read from EngineOptions::kv_store
@@ -123,6 +135,8 @@ struct Piece {
   absl::Span<const TokenId> token_ids;
   std::string_view provenance;                 // one letter per token
   absl::Span<const TokenLogprobs> logprobs{};  // per token, if asked for
+  // Completion::choice_logprobs, in the first piece with tokens.
+  absl::Span<const ChoiceLogprob> choice_logprobs{};
   // Per correction in `provenance`: the rest of the refused draft. Its first token is the one that
   // the correction replaces.
   absl::Span<const std::vector<TokenId>> rejected{};

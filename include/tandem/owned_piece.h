@@ -16,6 +16,7 @@ struct OwnedPiece {
   std::vector<TokenId> token_ids{};
   std::string provenance{};
   std::vector<TokenLogprobs> logprobs{};
+  std::vector<ChoiceLogprob> choice_logprobs{};
   std::vector<std::vector<TokenId>> rejected{};
   RoundReport round{};
   std::optional<PromptProgress> prompt_progress{};

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "tandem/acceptance_rule.h"
+#include "tandem/choice_law.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/kv_transfer.h"
 #include "tandem/logprobs.h"
@@ -31,6 +32,9 @@ struct Request {
   absl::Duration time_limit = absl::InfiniteDuration();
   SamplingParams sampling{};
   std::optional<OutputConstraint> constraint{};  // the text must match it; not with ignore_eos
+  // kConditional is for a constraint to one of some texts: a choice, or a schema that is an enum of
+  // strings. Of `sampling` only the temperature may then be set.
+  ChoiceLaw choice_law = ChoiceLaw::kMasked;
   // With a seed the output depends only on model, prompt, parameters and seed, unless `verifier` is
   // a rule other than exact_match. Without a seed every request uses fresh random numbers.
   std::optional<uint64_t> seed{};

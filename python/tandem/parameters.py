@@ -82,6 +82,7 @@ class RequestParams(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     min_tokens: int
     constraint: Optional[_native.OutputConstraint]
+    choice_law: str  # "masked", "conditional": how one of the constraint's choices is chosen
     seed: Optional[int]
     sequence: int
     stop: Union[str, Sequence[str]]

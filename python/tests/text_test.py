@@ -1,6 +1,7 @@
 """Tokenizers, conversations, constraints."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -104,6 +105,20 @@ def constrained(engine, constraint, **params):
         if "XGrammar" not in str(error):
             raise
         pytest.skip(f"constraints are not built: {error}")
+
+
+def test_choices_come_with_their_probabilities(engine):
+    params = {"constraint": tandem.OutputConstraint.choice([" red", " blue"]),
+              "choice_law": "conditional", "seed": 2}
+    completion = engine.generate("The ball was", **params)
+    assert [choice.text for choice in completion.choice_logprobs] == [" red", " blue"]
+    assert completion.text in (" red", " blue")
+    total = sum(math.exp(choice.normalized_logprob) for choice in completion.choice_logprobs)
+    assert total == pytest.approx(1.0)
+    with pytest.raises(tandem.FieldError, match="choice_law"):
+        engine.generate("The", choice_law="conditional")
+    with pytest.raises(ValueError, match="masked, conditional"):
+        engine.generate("The", choice_law="fair")
 
 
 def test_constraints_hold(engine):

@@ -275,7 +275,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));
   if (request.echo) request.echoed = EchoOf(chat);
-  SetReasoning(reasoning, chat, model, &request);
+  RETURN_IF_ERROR(SetReasoning(reasoning, chat, model, &request));
   RETURN_IF_ERROR(CheckSequences(model, request));
   AddEndTokens(model, &request.request);
   SetLogprobs(&request);

@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/json/json_writer.h"
 #include "base/utf8.h"
+#include "engine/report_json.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
 #include "tandem/answer_reader.h"
@@ -256,6 +257,7 @@ class CompletionsWriter final : public AnswerWriter {
     }
     AddTokens(completion.token_ids, completion.provenance, json);
     AddLogprobs(choice, RowsOf(choice, completion), json);
+    AddChoiceLogprobs(completion.choice_logprobs, json);
     if (!request_->is_chat && request_->num_prompt_logprobs >= 0) {
       WritePromptLogprobs(choice, completion, json);
     }
@@ -309,6 +311,7 @@ class CompletionsWriter final : public AnswerWriter {
         for (const TokenLogprobs& row : piece->logprobs) rows.push_back({row.id, &row});
       }
       AddLogprobs(choice, rows, json);
+      if (piece != nullptr) AddChoiceLogprobs(piece->choice_logprobs, json);
       json->EndObject().EndArray();
       if (request_->include_usage) json->Key("usage").Null();
       if (piece != nullptr) json->Key("round").Value(RoundJson(piece->round));
@@ -419,6 +422,10 @@ class CompletionsWriter final : public AnswerWriter {
       progress->detokenizer = NewDetokenizer(before);
     }
     WriteCompletionLogprobs(progress, rows, json);
+  }
+
+  static void AddChoiceLogprobs(absl::Span<const ChoiceLogprob> choices, JsonWriter* json) {
+    if (!choices.empty()) json->Key("choice_logprobs").Value(ChoiceLogprobsJson(choices));
   }
 
   void WriteCompletionLogprobs(Progress* progress, absl::Span<const TokenRow> rows,

@@ -107,10 +107,11 @@ struct ReasoningFields {
 
 // Sets in `request` how reasoning is found in its answers, and applies the request's constraint
 // only to the text after the reasoning. Constraints cannot contain special tokens, so with special
-// tokens as markers a constrained answer has no reasoning. `request` has its prompt, which was made
-// from `chat`.
-void SetReasoning(const ReasoningFields& fields, const ChatInput& chat, const ServedModel& model,
-                  ApiRequest* request);
+// tokens as markers a constrained answer has no reasoning. Nor does one that is chosen by the
+// conditional law: an error of `choice_law` if the prompt has opened the reasoning. `request` has
+// its prompt, which was made from `chat`.
+absl::Status SetReasoning(const ReasoningFields& fields, const ChatInput& chat,
+                          const ServedModel& model, ApiRequest* request);
 
 // ---- Tools (tool_fields.cc) ----
 

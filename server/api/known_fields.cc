@@ -78,6 +78,7 @@ constexpr KnownField kKnownFields[] = {
     {"guided_regex", kOnAnswer},
     {"guided_choice", kOnAnswer},
     {"guided_grammar", kOnAnswer},
+    {"choice_law", kOnAnswer, R"("masked")"},
     {"json_schema", kOnAnswer},
     {"regex", kOnAnswer},
     {"ebnf", kOnAnswer},

@@ -166,6 +166,20 @@ TEST(ReasoningRequests, LeaveErrorsOfConstraintsToTheEngine) {
             OutputConstraint::Kind::kChoice);
 }
 
+// The conditional law scores whole answers, so it begins where the answer does.
+TEST(ReasoningRequests, ConditionalChoicesHaveNoReasoning) {
+  const ServedModel model = TestServedModel(kThinking);
+  const std::string fields = R"(, "guided_choice": ["a"], "choice_law": "conditional")";
+  for (const char* extra : {"", R"(, "chat_template_kwargs": {"enable_thinking": false})"}) {
+    const auto request = ReasoningChat(model, fields + extra);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_EQ(request->request.constraint->kind, OutputConstraint::Kind::kChoice);
+    EXPECT_FALSE(request->reading.reasoning.has_value());
+  }
+  ExpectRefusal(ReasoningChat(model, fields + R"(, "chat_template_kwargs": {"opens": true})"),
+                "choice_law", "within the model's reasoning");
+}
+
 // The text shows the markers. A constraint cannot contain them, so it applies to the whole answer.
 TEST(ReasoningRequests, MarkersCanBeSpecialTokens) {
   ServedModel model = TestServedModel(kThinking);

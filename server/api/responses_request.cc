@@ -265,7 +265,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   absl::StatusOr<std::vector<TokenId>> ids = EncodeChatInput(chat, model);
   if (!ids.ok()) return InItemsNames(ids.status(), names);
   request.prompts.push_back(*std::move(ids));
-  SetReasoning({}, chat, model, &request);
+  RETURN_IF_ERROR(SetReasoning({}, chat, model, &request));
   AddEndTokens(model, &request.request);
   RETURN_IF_ERROR(SetLengths(model, lengths, std::numeric_limits<int>::max(), &request));
   return request;

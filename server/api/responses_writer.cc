@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json/json_writer.h"
 #include "base/string_view.h"
+#include "engine/report_json.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
 #include "tandem/answer_reader.h"
@@ -254,6 +255,9 @@ class ResponsesWriter final : public AnswerWriter {
     for (const Item& item : items_) json["output"].push_back(ItemJson(item));
     json["usage"] = UsageOf(*completion);
     json.update(ReportsOf({completion, 1}));
+    if (!completion->choice_logprobs.empty()) {
+      json["choice_logprobs"] = ChoiceLogprobsJson(completion->choice_logprobs);
+    }
     return json;
   }
 

@@ -127,6 +127,13 @@ void ReadSpeculation(RequestFields* fields, const ServedModel& model, Request* o
   fields->Fail(inner.Finish());
 }
 
+void ReadChoiceLaw(RequestFields* fields, Request* options) {
+  std::string name(NameOf(options->choice_law));
+  fields->Read("choice_law", &name);
+  const absl::StatusOr<ChoiceLaw> law = ParseChoiceLaw(name);
+  law.ok() ? void(options->choice_law = *law) : fields->Fail(law.status());
+}
+
 void ReadCacheSalt(RequestFields* fields, Request* options) {
   const Json* salt = fields->Find("cache_salt");
   if (salt == nullptr) return;
@@ -169,7 +176,11 @@ void ReadModelName(RequestFields* fields, const ServedModel& model) {
 
 void ReadGeneration(RequestFields* fields, const ServedModel& model, Request* options) {
   ReadModelName(fields, model);
+  ReadChoiceLaw(fields, options);
   options->sampling = model.sampling;
+  if (options->choice_law == ChoiceLaw::kConditional) {  // the model's other defaults do not apply
+    options->sampling = {.temperature = model.sampling.temperature};
+  }
   ReadSampling(fields, &options->sampling);
   ReadStops(fields, options);
   ReadSpeculation(fields, model, options);
