@@ -64,9 +64,8 @@ void Choose(Session* session) {
     c.choice_logprobs[i].logprob = logprobs[i];
     c.choice_logprobs[i].normalized_logprob = (*normalized)[i];
   }
-  const RandomPlace place{.stream = RandomStream::kChoice,
-                          .position = static_cast<uint32_t>(s.prompt_length)};
-  const int drawn = DrawChoice(logprobs, s.sampling.temperature, s.random.UniformDouble(place));
+  const int drawn =
+      DrawChoice(logprobs, s.sampling.temperature, ChoiceUniform(s.random, s.prompt_length));
   int num_emitted = 0;
   for (const TokenId token : s.choices->OutputOf(drawn)) {
     ++num_emitted;

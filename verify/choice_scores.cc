@@ -281,4 +281,9 @@ int DrawChoice(absl::Span<const double> logprobs, float temperature, double unif
   return static_cast<int>(std::upper_bound(sums.begin(), sums.end(), place) - sums.begin());
 }
 
+double ChoiceUniform(const RandomSource& random, int position) {
+  return random.UniformDouble(
+      {.stream = RandomStream::kChoice, .position = static_cast<uint32_t>(position)});
+}
+
 }  // namespace tandem

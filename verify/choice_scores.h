@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/philox.h"
 #include "kvcache/kv_sequence.h"
 #include "model/language_model.h"
 #include "tandem/logprobs.h"
@@ -94,6 +95,8 @@ absl::StatusOr<std::vector<double>> NormalizedLogprobs(absl::Span<const double> 
 // temperature 0, or close to it, takes the largest, the first among equals.
 // REQUIRES: one of `logprobs` is finite.
 int DrawChoice(absl::Span<const double> logprobs, float temperature, double uniform);
+// Returns the number that draws the choice of an output whose first token is at `position`.
+double ChoiceUniform(const RandomSource& random, int position);
 
 }  // namespace tandem
 

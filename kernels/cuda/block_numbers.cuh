@@ -37,9 +37,8 @@ TANDEM_DEVICE T LoadAt(const unsigned char* bytes) {
   return Load(reinterpret_cast<const T*>(bytes));
 }
 
-// Signed byte `i` of a word.
-// The byte plus 128 becomes the low byte of 2^23, so this takes a selection and a subtraction, which
-// a device does at several times the rate of a conversion.
+// Signed byte `i` of a word. The byte plus 128 becomes the low byte of 2^23, so this takes a
+// selection and a subtraction, which a device does at several times the rate of a conversion.
 TANDEM_DEVICE float ByteToFloat(uint32_t word, int i) {
   const uint32_t selected =
       SelectBytes(word ^ 0x80808080u, 0x4B000000u, 0x7540u | static_cast<uint32_t>(i));

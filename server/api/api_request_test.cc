@@ -106,7 +106,7 @@ TEST(ApiRequest, InvalidCompletionFieldsAreNamed) {
        "2"},
       {R"(, "speculation": {"verifier": "mine"})", "speculation.verifier", "\"mine\""},
       {R"(, "speculation": {"k": 1})", "speculation.k", "allowed: draft_tokens"},
-      {R"(, "temprature": 1)", "temprature", "allowed: model, temperature"},
+      {R"(, "temprature": 1)", "temprature", "allowed: model, choice_law, temperature"},
       {R"(, "": 1)", "\"\"", "allowed"},
       {R"(, "messages": [5])", "messages", "not supported"},
   };

@@ -420,8 +420,8 @@ TEST_F(QueueTest, TooManyUnreadBytesCancelTheRequest) {
   const auto generation = Start(4000);
   int emitted = 0;
   while (engine_.Emit(1, std::string(100, 'x'))) ASSERT_LT(++emitted, 100);
-  // A piece occupies its text and less than 225 bytes.
-  EXPECT_GT(emitted, 4000 / 325);
+  // A piece occupies its text and less than 250 bytes.
+  EXPECT_GT(emitted, 4000 / 350);
   engine_.End(1, FinishReason::kCancelled);
   const ServedRequest::Update update = generation->Take();
   EXPECT_TRUE(update.is_over);
