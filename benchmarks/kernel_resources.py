@@ -35,7 +35,7 @@ WAITS = {"PREEXIT", "ACQBULK"}
 
 # The blocks per processor of Hopper that the comments of launch_shapes.h and docs/benchmarks/cuda.md assume.
 ASSUMED_BLOCKS = {r"AttendKernel<TensorTile<(64|128)>>": 2, r"FewRowsKernel<1, 2>": 2,
-                  r"BlockProductKernel<.*, [12], 2, 3>": 2, r"WarpgroupProductKernel<\d+>": 1}
+                  r"BlockProductKernel<.*, [12], 2, 3>": 2, r"WarpgroupProductKernel<.*>": 1}
 
 # The most of a figure for Hopper that docs/cuda_products.md allows.
 LIMITS = {r"FewRowsKernel<1, 2>": {"registers": 64, "local": 0}, r"FewRowsKernel<.*>": {"registers": 128, "local": 0},
@@ -164,8 +164,9 @@ int main() {
         std::printf("FewRowsKernel<%d, %d> %d\\n", kRowTileChoices[choice], steps, most[steps]);
   }
   std::printf("ManyRowsProductKernel %d\\n", ManyRowsShape(kBf16, 1, 1).shared_bytes);
-  for (const int row_tiles : kWideRowTiles)
-    std::printf("WarpgroupProductKernel<%d> %d\\n", row_tiles, WideSharedOf(row_tiles).num_bytes);
+  for (const WideVariant& of : kWideVariants)
+    std::printf("WarpgroupProductKernel<%d, %d> %d\\n", of.row_tiles, of.cluster,
+                WideSharedOf(of.row_tiles).num_bytes);
   for (int i = 0; i < 32; ++i) {
     const auto dtype = static_cast<tandem::DType>(i);
     if (!IsBlocks(dtype) || BlockTilesOf(dtype).bits == 0) continue;

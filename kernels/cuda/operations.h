@@ -33,6 +33,7 @@ struct LaunchShape {
   int z = 1;
   int shared_bytes = 0;
   int threads = 0;  // 0: the kernel's kThreads, which are the most
+  int cluster = 1;  // adjacent blocks of x that run at the same time; x is a multiple of it
 
   static constexpr int kMaxYz = 65535;  // of every device; x may be any int
 

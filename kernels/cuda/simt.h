@@ -87,6 +87,18 @@ TANDEM_DEVICE void Store(T* to, T value) {
 // such sums is not fixed.
 TANDEM_DEVICE uint32_t AtomicAdd(uint32_t* to, uint32_t value) { return atomicAdd(to, value); }
 
+// Adds to a counter of the device and returns the number before. What this thread did, and what
+// its block did before a barrier, comes before what threads do that add to the counter later. So
+// the last block of a group may read what the others wrote.
+TANDEM_DEVICE uint32_t CountInOrder(uint32_t* counter, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;\n"
+               : "=r"(before)
+               : "l"(counter), "r"(value)
+               : "memory");
+  return before;
+}
+
 TANDEM_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -283,6 +295,7 @@ TANDEM_DEVICE void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int
 
 }  // namespace tandem::cuda
 
+#include "kernels/cuda/cluster.h"
 #include "kernels/cuda/warpgroup.h"
 
 namespace tandem::cuda {
@@ -366,16 +379,25 @@ Error Enqueue(const typename Kernel::Task& task, const LaunchShape& shape, Strea
   bool may_begin_early = false;
   if (error == cudaSuccess) error = MayBeginEarly<Kernel>(Of(stream), &may_begin_early);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned num_attributes = 0;
+  if (may_begin_early) {
+    cudaLaunchAttribute& early = attributes[num_attributes++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[num_attributes++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.x, shape.y, shape.z);
   config.blockDim = dim3(NumThreads<Kernel>(shape));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = Of(stream).stream;
-  config.attrs = &early;
-  config.numAttrs = may_begin_early ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = num_attributes;
   return cudaLaunchKernelEx(&config, Enter<Kernel>, task);
 }
 

@@ -36,10 +36,16 @@ inline constexpr FewRowsVariant kFewRowsVariants[kNumRowTileChoices][kMaxVariant
     {{2, 8, 1}, {2, 4, 1}, {1, 14, 1}},
 };
 
-// Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block. Wide variant 0 is the one
-// that warpgroup_shapes.h chooses; the others are these, in order.
-inline constexpr int kWideRowTiles[] = {32, 24, 16, 8};
-inline constexpr int kNumWideRowTiles = 4;
+// Many rows and weights of bf16 on Hopper: tiles of 8 rows of a block, and the blocks of a cluster,
+// which share the rows. Wide variant 0 is the one that warpgroup_shapes.h chooses; the others are
+// these, in order.
+struct WideVariant {
+  int row_tiles;
+  int cluster;
+};
+inline constexpr WideVariant kWideVariants[] = {{32, 2}, {24, 2}, {16, 2}, {8, 2},
+                                                {32, 1}, {24, 1}, {16, 1}, {8, 1}};
+inline constexpr int kNumWideVariants = 8;
 
 // Weights of block formats: a block has `output_tiles` tiles; each warp copies `stages` pieces of
 // every tile.

@@ -130,7 +130,7 @@ TEST_F(Variants, ProductsByWarpgroupsHaveTheBitsOfFewRows) {
         for (int& row : some) row += first;
         few.push_back(Product(x.Rows(some), &norm, of, end, before.Rows(some), 0));
       }
-      for (int variant = 1; variant <= kNumWideRowTiles; ++variant) {
+      for (int variant = 1; variant <= kNumWideVariants; ++variant) {
         const TestMatrix all = Product(x, &norm, of, end, before, variant, num_sms);
         for (int first = 0; first < rows; first += 40) {
           std::vector<int> some = Iota(std::min(40, rows - first));

@@ -38,17 +38,18 @@ inline constexpr WideShared WideSharedOf(int row_tiles) {
   at.num_bytes = at.barriers + (2 * kWideStages + 2) * 8;
   return at;
 }
-// The tiles of a product in the order in which blocks take them: all outputs of a group of rows,
-// tiles of rows first. Blocks that run at the same time share weights, and the rows of a group stay
-// in L2 (16 MB for 2,048 rows of 4,096 inputs).
+// The tiles of a product in the order in which clusters take them: all outputs of a group of rows,
+// tiles of rows first. The blocks of a cluster take adjacent outputs of the same rows. Blocks that
+// run at the same time share weights, and the rows of a group stay in L2 (16 MB for 2,048 rows of
+// 4,096 inputs).
 struct WideTile {
-  int output_tile;
+  int output_tile;  // of the cluster's first block
   int row_tile;
 };
 struct WideTiles {
-  int row_tiles;  // of 8 rows, of a tile
-  int across;     // tiles along the rows
-  int down;       // along the outputs
+  WideVariant variant;
+  int across;  // tiles along the rows
+  int down;    // along the outputs, of a cluster
 
   static constexpr int kGroup = 8;
   constexpr int count() const { return across * down; }
@@ -56,35 +57,48 @@ struct WideTiles {
     const int group = index / (kGroup * down), in_group = index % (kGroup * down);
     const int left = across - group * kGroup;
     const int wide = left < kGroup ? left : kGroup;
-    return {in_group / wide * kWideOutputTiles, (group * kGroup + in_group % wide) * row_tiles};
+    return {in_group / wide * kWideOutputTiles * variant.cluster,
+            (group * kGroup + in_group % wide) * variant.row_tiles};
   }
 };
-inline constexpr WideTiles WideTilesOf(int rows, int num_tiles, int row_tiles) {
-  return {row_tiles, CeilDiv(rows, row_tiles * kTileRows), CeilDiv(num_tiles, kWideOutputTiles)};
+inline constexpr WideTiles WideTilesOf(int rows, int num_tiles, const WideVariant& variant) {
+  return {variant, CeilDiv(rows, variant.row_tiles * kTileRows),
+          CeilDiv(num_tiles, kWideOutputTiles * variant.cluster)};
 }
-// Returns the tiles of 8 rows of a variant. That of variant 0 takes the least time, which is bound
-// by the bytes that an SM reads from L2.
-inline constexpr int WideRowTiles(int rows, int num_tiles, int num_sms, int variant) {
+// The clusters that run at the same time, with a block for each SM.
+inline constexpr int WideClusters(int num_sms, int cluster) {
+  return num_sms < cluster ? 1 : num_sms / cluster;
+}
+// Returns a variant. Variant 0 is the one that takes the least time, which is bound by the bytes
+// that an SM reads from L2.
+inline constexpr WideVariant WideVariantOf(int rows, int num_tiles, int num_sms, int variant) {
   if (variant > 0)
-    return kWideRowTiles[variant < kNumWideRowTiles ? variant - 1 : kNumWideRowTiles - 1];
-  int best = 0;
+    return kWideVariants[variant < kNumWideVariants ? variant - 1 : kNumWideVariants - 1];
+  WideVariant best{};
   int64_t least = 0;
-  for (const int row_tiles : kWideRowTiles) {
-    const int64_t waves = CeilDiv(WideTilesOf(rows, num_tiles, row_tiles).count(), num_sms);
-    const int64_t bytes = waves * WideSharedOf(row_tiles).stage_bytes;
-    if (best > 0 && bytes >= least) continue;
-    best = row_tiles;
+  for (const WideVariant& of : kWideVariants) {
+    if (of.cluster > num_sms) continue;
+    const WideShared shared = WideSharedOf(of.row_tiles);
+    const int64_t waves =
+        CeilDiv(WideTilesOf(rows, num_tiles, of).count(), WideClusters(num_sms, of.cluster));
+    const int64_t bytes =
+        waves * (shared.weights / of.cluster + shared.stage_bytes - shared.weights);
+    if (best.cluster > 0 && bytes >= least) continue;
+    best = of;
     least = bytes;
   }
   return best;
 }
-// A block for each SM takes every num_sms-th tile.
-inline constexpr LaunchShape WideShape(int rows, int num_tiles, int num_sms, int row_tiles) {
-  const int count = WideTilesOf(rows, num_tiles, row_tiles).count();
-  return {.x = count < num_sms ? count : num_sms,
+// A cluster takes every WideClusters-th tile.
+inline constexpr LaunchShape WideShape(int rows, int num_tiles, int num_sms,
+                                       const WideVariant& variant) {
+  const int count = WideTilesOf(rows, num_tiles, variant).count();
+  const int most = WideClusters(num_sms, variant.cluster);
+  return {.x = (count < most ? count : most) * variant.cluster,
           .y = 1,
           .z = 1,
-          .shared_bytes = WideSharedOf(row_tiles).num_bytes};
+          .shared_bytes = WideSharedOf(variant.row_tiles).num_bytes,
+          .cluster = variant.cluster};
 }
 
 }  // namespace tandem::cuda

@@ -18,10 +18,11 @@ struct Copy {
 
 // A phase ends when all arrivals and all expected bytes have come.
 struct PhaseBarrier {
-  int index = 0;  // of all barriers of the block
+  int index = 0;  // of all barriers of the cluster
   int initialised_by = 0;
   uint64_t initialised_at = 0;
   bool is_fenced = false;          // bulk copies see that it is initialised
+  bool is_remote = false;          // threads of other blocks have arrived
   int arrivals = 0;                // of each phase
   int missing = 0;                 // arrivals of this phase
   int64_t bytes = 0;               // expected and not come
@@ -44,12 +45,18 @@ struct PhaseBarrier {
 
 class PhaseBarriers {
  public:
-  void Clear() { barriers_.clear(); }
+  // For block `rank` of a cluster of `num_blocks`.
+  void Clear(int rank, int num_blocks) {
+    barriers_.clear();
+    rank_ = rank;
+    num_blocks_ = num_blocks;
+  }
   // Returns null if there is one already.
   PhaseBarrier* Add(const void* at) {
     const auto [entry, is_new] = barriers_.try_emplace(at);
-    entry->second.index = static_cast<int>(barriers_.size()) - 1;
-    return is_new ? &entry->second : nullptr;
+    if (!is_new) return nullptr;
+    entry->second.index = (static_cast<int>(barriers_.size()) - 1) * num_blocks_ + rank_;
+    return &entry->second;
   }
   PhaseBarrier* Find(const void* at) {
     const auto found = barriers_.find(at);
@@ -67,6 +74,8 @@ class PhaseBarriers {
 
  private:
   std::map<const void*, PhaseBarrier> barriers_;
+  int rank_ = 0;
+  int num_blocks_ = 1;
 };
 
 }  // namespace tandem::simt

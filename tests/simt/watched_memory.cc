@@ -9,17 +9,54 @@ void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into)
   for (size_t i = 0; i < times.size(); ++i) (*into)[i] = std::max((*into)[i], times[i]);
 }
 
-void Clock::BeginBlock(int num_warps) {
+void Clock::BeginBlocks(int64_t first, int count, int threads) {
+  first_block = first;
+  num_blocks = count;
+  block_threads = threads;
   block = barrier = ++now;
-  warp_sync.assign(num_warps, block);
-  fences.assign(size_t{kWarpThreads} * num_warps, 0);
+  warp_sync.assign(num_threads() / kWarpThreads, block);
+  fences.assign(num_threads(), 0);
   known.clear();
+  pasts.clear();
+  if (num_blocks > 1) BeginPhases();
+}
+
+void Clock::Share(int first, int count) {
+  std::vector<uint64_t> times(num_threads());
+  for (int t = first; t < first + count; ++t) RaiseTimes(known[t], &times);
+  for (int t = first; t < first + count; ++t) times[t] = now;
+  for (int t = first; t < first + count; ++t) known[t] = times;
+}
+
+void Clock::SharePasts(int first, int count) {
+  if (pasts.empty()) return;
+  Pasts all;
+  for (int t = first; t < first + count; ++t) {
+    all.insert(all.end(), pasts[t].begin(), pasts[t].end());
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  for (int t = first; t < first + count; ++t) pasts[t] = all;
+}
+
+// Blocks that are alone need no list for a barrier: their threads have the same last one.
+void Clock::Barrier(int first) {
+  barrier = ++now;
+  if (num_blocks > 1) Share(first, block_threads);
+  SharePasts(first, block_threads);
+}
+
+void Clock::ClusterBarrier() {
+  barrier = ++now;
+  if (num_blocks > 1) Share(0, num_threads());
+  SharePasts(0, num_threads());
 }
 
 void Clock::SyncWarp(int warp) {
   warp_sync[warp] = ++now;
-  if (!has_phases()) return;
   const int first = warp * kWarpThreads;
+  SharePasts(first, kWarpThreads);
+  if (!has_phases()) return;
   std::vector<uint64_t> times = known[first];
   for (int lane = 1; lane < kWarpThreads; ++lane) RaiseTimes(known[first + lane], &times);
   for (int lane = 0; lane < kWarpThreads; ++lane) known[first + lane] = times;
@@ -51,6 +88,33 @@ void Clock::Learn(int thread, const std::vector<uint64_t>& times) {
   RaiseTimes(times, &known[thread]);
 }
 
+void Clock::Count(const ThreadId& by, Pasts* counter) {
+  BeginPhases();
+  if (pasts.empty()) pasts.resize(num_threads());
+  const Past mine{.block = by.block,
+                  .barrier = barrier,
+                  .first_block = first_block,
+                  .num_blocks = num_blocks,
+                  .times = Release(by.thread)};
+  Pasts& known_pasts = pasts[by.thread];
+  counter->insert(counter->end(), known_pasts.begin(), known_pasts.end());
+  std::sort(counter->begin(), counter->end());
+  counter->erase(std::unique(counter->begin(), counter->end()), counter->end());
+  known_pasts = *counter;
+  counter->push_back(std::make_shared<const Past>(mine));
+}
+
+bool Clock::KnowsOfBlock(int thread, const ThreadId& other, uint64_t time, bool is_one) const {
+  if (pasts.empty()) return false;
+  return std::any_of(pasts[thread].begin(), pasts[thread].end(), [&](const auto& past) {
+    if (other.block == past->block && time < past->barrier) return true;
+    const bool is_of_cluster =
+        other.block >= past->first_block && other.block < past->first_block + past->num_blocks;
+    return is_one && is_of_cluster && static_cast<size_t>(other.thread) < past->times.size() &&
+           time < past->times[other.thread];
+  });
+}
+
 std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind, const ThreadId& by,
                                   const Clock& clock) {
   const size_t offset = static_cast<const std::byte*>(at) - data_;
@@ -62,8 +126,8 @@ std::string WatchedMemory::Access(const void* at, size_t bytes, AccessKind kind,
   for (size_t c = offset / kCellBytes; c * kCellBytes < offset + bytes; ++c) {
     const Wrong wrong = AccessCell(&cells_[c], kind, by, clock);
     if (wrong != Wrong::kNothing) {
-      return Describe(wrong, cells_[c], kind) + " at byte " + std::to_string(c * kCellBytes) +
-             " of " + name_;
+      return Describe(wrong, cells_[c], kind, clock) + " at byte " +
+             std::to_string(c * kCellBytes) + " of " + name_;
     }
   }
   return "";
@@ -88,11 +152,16 @@ void WatchedMemory::ForgetWrites(const void* at, size_t bytes) {
 bool WatchedMemory::IsOrdered(const Visit& earlier, const ThreadId& by, const Clock& clock) const {
   if (earlier.time < (of_block_ ? clock.block : clock.launch)) return true;
   if (earlier.scope == Scope::kOne && earlier.by == by) return true;
-  if (earlier.scope == Scope::kGrid || earlier.by.block != by.block) return false;
-  if (earlier.time < clock.barrier) return true;
-  if (earlier.scope == Scope::kOne && clock.Knows(by.thread, earlier.by.thread, earlier.time)) {
+  if (earlier.scope == Scope::kGrid) return false;
+  const bool is_same_block = earlier.by.block == by.block;
+  if (is_same_block && earlier.time < clock.barrier) return true;
+  const bool is_one = earlier.scope == Scope::kOne;
+  if (is_one && clock.IsInCluster(earlier.by.block) &&
+      clock.Knows(by.thread, earlier.by.thread, earlier.time)) {
     return true;
   }
+  if (clock.KnowsOfBlock(by.thread, earlier.by, earlier.time, is_one)) return true;
+  if (!is_same_block) return false;
   return earlier.scope != Scope::kBlock && earlier.by.warp() == by.warp() &&
          earlier.time < clock.warp_sync[by.warp()];
 }
@@ -177,10 +246,14 @@ WatchedMemory::Wrong WatchedMemory::AccessCell(Cell* cell, AccessKind kind, cons
   return Wrong::kNothing;
 }
 
-std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind kind) const {
+std::string WatchedMemory::Describe(Wrong wrong, const Cell& cell, AccessKind kind,
+                                    const Clock& clock) const {
   const std::string does = Writes(kind) ? "writes" : "reads";
-  const auto name = [](const ThreadId& by) {
-    return "thread " + std::to_string(by.thread) + " of block " + std::to_string(by.block);
+  const auto name = [&](const ThreadId& by) {
+    const bool is_copier = clock.IsInCluster(by.block) && by.thread >= clock.num_threads();
+    const std::string of_block = " of block " + std::to_string(by.block);
+    if (is_copier) return "a bulk copy" + of_block;
+    return "thread " + std::to_string(by.thread % clock.block_threads) + of_block;
   };
   switch (wrong) {
     case Wrong::kNothing:

@@ -13,7 +13,7 @@ namespace tandem::simt {
 
 inline constexpr int kWarpThreads = 32;
 
-// Identifies a thread of a launch.
+// Identifies a thread of a launch. Threads are counted over the blocks of a cluster.
 struct ThreadId {
   int64_t block = -1;
   int thread = -1;
@@ -22,22 +22,42 @@ struct ThreadId {
   bool operator==(const ThreadId&) const = default;
 };
 
+// A thread's order at its addition to a counter of the device.
+struct Past {
+  int64_t block = 0;
+  uint64_t barrier = 0;         // the block's last one
+  int64_t first_block = 0;      // of its cluster
+  int num_blocks = 1;           // of its cluster
+  std::vector<uint64_t> times;  // [threads]: the accesses before are known
+};
+using Pasts = std::vector<std::shared_ptr<const Past>>;
+
 // The time of a launch. It advances with every barrier, so that accesses before a barrier are
 // earlier.
 struct Clock {
   uint64_t now = 1;
-  uint64_t launch = 0;              // when the launch began
-  uint64_t block = 0;               // when the block began
-  uint64_t barrier = 0;             // the block's last barrier
+  uint64_t launch = 0;      // when the launch began
+  uint64_t block = 0;       // when the blocks of the cluster began
+  uint64_t barrier = 0;     // the last barrier of the block whose thread runs
+  int64_t first_block = 0;  // of the cluster
+  int num_blocks = 1;       // of the cluster
+  int block_threads = 0;
   std::vector<uint64_t> warp_sync;  // each warp's last SyncWarp
   std::vector<uint64_t> fences;     // each thread's last fence between its writes and bulk copies
   // known[t][u]: all accesses of u before this time are earlier than what thread t does next. After
   // the threads, u are the bulk copies of each phase barrier. Empty in a block without these.
   std::vector<std::vector<uint64_t>> known;
+  // The additions that each thread knows of. Empty before a block uses a counter.
+  std::vector<Pasts> pasts;
 
   void BeginLaunch() { launch = ++now; }
-  void BeginBlock(int num_warps);
-  void Barrier() { barrier = ++now; }
+  // The blocks of a cluster begin.
+  void BeginBlocks(int64_t first, int count, int threads);
+  int num_threads() const { return num_blocks * block_threads; }
+  bool IsInCluster(int64_t of) const { return of >= first_block && of < first_block + num_blocks; }
+  // A barrier of a block, whose threads begin at `first`.
+  void Barrier(int first);
+  void ClusterBarrier();
   void SyncWarp(int warp);
   void Fence(int thread) { fences[thread] = ++now; }
   // The block has phase barriers from now on.
@@ -47,6 +67,14 @@ struct Clock {
   // Returns what other threads know once they have learned of `thread`'s accesses so far.
   std::vector<uint64_t> Release(int thread);
   void Learn(int thread, const std::vector<uint64_t>& times);
+  // An addition to a counter: the thread learns of all earlier ones, and later ones learn of it.
+  void Count(const ThreadId& by, Pasts* counter);
+  bool KnowsOfBlock(int thread, const ThreadId& other, uint64_t time, bool is_one) const;
+
+ private:
+  // Threads of a range learn of each other and of all that they know.
+  void Share(int first, int count);
+  void SharePasts(int first, int count);
 };
 // into[i] = the larger of into[i] and times[i].
 void RaiseTimes(const std::vector<uint64_t>& times, std::vector<uint64_t>* into);
@@ -127,7 +155,7 @@ class WatchedMemory {
     kHasNoFence
   };
   Wrong AccessCell(Cell* cell, AccessKind kind, const ThreadId& by, const Clock& clock) const;
-  std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind) const;
+  std::string Describe(Wrong wrong, const Cell& cell, AccessKind kind, const Clock& clock) const;
 
   // Two threads that write different halves of a word count as a race.
   static constexpr size_t kCellBytes = 4;

@@ -15,7 +15,7 @@ inline constexpr float kEpsilon = 1e-5f;
 // others a line may have a kernel for many rows with one variant.
 inline int NumProductVariants(DType dtype, int rows, int tiles) {
   constexpr int kNumSms = 132;
-  if (dtype == DType::kBF16 && rows > cuda::kMostFewRows) return 1 + cuda::kNumWideRowTiles;
+  if (dtype == DType::kBF16 && rows > cuda::kMostFewRows) return 1 + cuda::kNumWideVariants;
   return cuda::HasManyRows(dtype, rows, tiles, kNumSms) ? 1 : cuda::NumVariants(dtype, rows);
 }
 

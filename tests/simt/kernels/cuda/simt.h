@@ -122,6 +122,11 @@ inline uint32_t AtomicAdd(uint32_t* to, uint32_t value, const Where& where = Whe
   return std::exchange(*to, *to + value);
 }
 
+inline uint32_t CountInOrder(uint32_t* counter, uint32_t value,
+                             const Where& where = Where::current()) {
+  return simt::Machine::Get().Count(counter, value, where);
+}
+
 inline void CopyAsync16(void* shared, const void* global, const Where& where = Where::current()) {
   simt::Machine::Get().CopyAsync(shared, global, 16, where);
 }
@@ -147,7 +152,7 @@ inline void Arrive(PhaseBarrier* barrier, const Where& where = Where::current())
   simt::Machine::Get().Arrive(barrier, 0, where);
 }
 inline void WaitForPhase(PhaseBarrier* barrier, int parity, const Where& where = Where::current()) {
-  simt::Machine::Get().WaitForPhase(barrier, parity, where);
+  simt::Machine::Get().WaitForPhase(barrier, parity, false, where);
 }
 inline int CopyArrivals() { return 1; }
 inline void ExpectCopies(PhaseBarrier* barrier, int bytes, const Where& where = Where::current()) {
@@ -293,6 +298,7 @@ inline void MultiplyHalfTile(const Words4& a, const uint32_t (&b)[2], int half,
 
 }  // namespace tandem::cuda
 
+#include "tests/simt/kernels/cuda/cluster.h"
 #include "tests/simt/kernels/cuda/warpgroup.h"
 
 namespace tandem::cuda {
