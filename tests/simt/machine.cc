@@ -158,7 +158,10 @@ void Machine::Arrive(const void* at, size_t expected_bytes, const Where& where) 
 }
 
 void Machine::ArriveAtBlock(int rank, const void* at, const Where& where) {
-  Block& block = blocks_.at(rank);
+  if (rank < 0 || rank >= static_cast<int>(blocks_.size())) {
+    return Fault("arrives at a block that the cluster does not have", where);
+  }
+  Block& block = blocks_[rank];
   if (&block != block_) block.reached_by[current_] = clock_.now;
   ArriveAt(block, MapTo(rank, at), 0, where);
 }

@@ -47,7 +47,7 @@ struct Clock {
   // known[t][u]: all accesses of u before this time are earlier than what thread t does next. After
   // the threads, u are the bulk copies of each phase barrier. Empty in a block without these.
   std::vector<std::vector<uint64_t>> known;
-  // The additions that each thread knows of. Empty before a block uses a counter.
+  // [threads]: earlier additions to counters, as a thread knows them. Empty without counters.
   std::vector<Pasts> pasts;
 
   void BeginLaunch() { launch = ++now; }
