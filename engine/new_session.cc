@@ -13,6 +13,7 @@
 #include "engine/choice_round.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
+#include "text/chat/thinking_constraint.h"
 
 namespace tandem {
 namespace {
@@ -91,15 +92,24 @@ absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const Engi
 absl::Status SetConstraint(const Request& request, const Runtime& runtime, Session* session) {
   SamplingParams& sampling = session->sampling;
   sampling.constraint = nullptr;
-  if (!request.constraint.has_value()) return absl::OkStatus();
-  if (request.ignore_eos) {
-    return FieldError("ignore_eos",
-                      "must be false with a constraint, which determines where the output ends");
+  if (request.constraint.has_value()) {
+    if (request.ignore_eos) {
+      return FieldError("ignore_eos",
+                        "must be false with a constraint, which determines where the output ends");
+    }
+    // A choice contains no reasoning that could be limited.
+    if (request.choice_law == ChoiceLaw::kConditional) return absl::OkStatus();
+    ASSIGN_OR_RETURN(sampling.constraint,
+                     runtime.constraints->Compile(*request.constraint, sampling.ending_tokens,
+                                                  request.cache_salt));
   }
-  if (request.choice_law == ChoiceLaw::kConditional) return absl::OkStatus();
-  ASSIGN_OR_RETURN(sampling.constraint,
-                   runtime.constraints->Compile(*request.constraint, sampling.ending_tokens,
-                                                request.cache_salt));
+  if (request.thinking_budget.has_value()) {
+    session->free_sampling = sampling;
+    ASSIGN_OR_RETURN(
+        sampling.constraint,
+        ThinkingConstraint::Make(*request.thinking_budget, *runtime.tokenizer,
+                                 runtime.target->vocab_size(), std::move(sampling.constraint)));
+  }
   session->history = TokenHistory(sampling.constraint.get());
   return absl::OkStatus();
 }

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "tandem/json_value.h"
 
@@ -101,6 +106,52 @@ Json ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices) {
                     {"normalized_logprob", LogprobJson(choice.normalized_logprob)}});
   }
   return list;
+}
+
+namespace {
+
+// Returns vLLM's `speculative_decoding`. Its steps are the rounds that verified a draft.
+Json AcceptanceJson(const Completion& completion) {
+  const RoundStats& stats = completion.stats;
+  const bool is_fixed = completion.draft_tokens != kAutoDraftTokens;
+  const int longest =
+      is_fixed ? std::max(completion.draft_tokens, NumDraftPlaces(stats)) : NumDraftPlaces(stats);
+  std::vector<int64_t> histogram(longest + 1);
+  Json by_length = Json::object();
+  int64_t steps = 0;
+  for (int k = 1; k <= longest; ++k) {
+    const auto row = absl::MakeConstSpan(stats.rounds_by_length[k]).first(k + 1);
+    const int64_t count = std::accumulate(row.begin(), row.end(), int64_t{0});
+    if (count == 0) continue;
+    steps += count;
+    for (int j = 0; j <= k; ++j) histogram[j] += row[j];
+    by_length[absl::StrCat(k)] = std::vector<int64_t>(row.begin(), row.end());
+  }
+  const double per_step =
+      steps == 0 ? 0.0 : static_cast<double>(stats.accepted) / static_cast<double>(steps);
+  return {{"mean_acceptance_length", 1.0 + per_step},
+          {"draft_acceptance_rate", stats.AcceptanceRate()},
+          {"acceptance_histogram", histogram},
+          {"acceptance_histogram_by_draft_length", by_length},
+          {"num_spec_steps", steps},
+          {"num_accepted_draft_tokens", stats.accepted},
+          {"num_draft_tokens", stats.proposed},
+          {"num_spec_tokens", longest}};
+}
+
+}  // namespace
+
+Json MetricsJson(const Completion& completion) {
+  const Timings& t = completion.timings;
+  const int num_tokens = static_cast<int>(completion.token_ids.size());
+  return {{"time_to_first_token_ms", absl::ToDoubleMilliseconds(t.time_to_first_token - t.queue)},
+          {"generation_time_ms", absl::ToDoubleMilliseconds(t.end_to_end - t.time_to_first_token)},
+          {"queue_time_ms", absl::ToDoubleMilliseconds(t.queue)},
+          {"mean_itl_ms", absl::ToDoubleMilliseconds(
+                              t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
+          {"tokens_per_second", completion.DecodeTokensPerSecond()},
+          {"speculative_decoding",
+           completion.draft_tokens == 0 ? Json(nullptr) : AcceptanceJson(completion)}};
 }
 
 Json KvTransferJson(const KvTransferParams& params) {

@@ -18,6 +18,8 @@ JsonValue KvTransferJson(const KvTransferParams& params);
 JsonValue SpeculationJson(const Completion& completion, const std::string& drafter);
 // A list of `text`, `logprob` and `normalized_logprob`; null for the logarithm of zero.
 JsonValue ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices);
+// vLLM's `metrics` of a request with one sequence.
+JsonValue MetricsJson(const Completion& completion);
 JsonValue CompletionJson(const Completion& completion, const std::string& drafter);
 
 // Returns the number of draft positions that at least one round verified.

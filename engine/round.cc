@@ -29,6 +29,7 @@ size_t NumAllowed(absl::Span<const TokenId> tokens, TokenHistory* history) {
 
 // A truncated text may end in other tokens than the whole text; fewer of them are then accepted.
 std::vector<TokenId> ForcedTokens(const Tokenizer& tokenizer, TokenHistory* history) {
+  if (std::vector<TokenId> tokens = history->ForcedTokens(); !tokens.empty()) return tokens;
   std::string text = history->Forced();
   text.resize(std::min(text.size(), kMaxForcedBytes));
   text.resize(std::min(text.size(), FindInvalidUtf8(text)));
@@ -157,7 +158,7 @@ DraftWork Draft(Drafter* drafter, absl::Span<const RoundStep> steps, Speculation
          .num_committed = static_cast<int>(s.tokens.size()),
          .granted = step.granted,
          .source = step.option.source,
-         .sampling = &s.sampling,
+         .sampling = &s.SamplingOf(step.granted),
          .history = s.history_if_used(),
          .random = s.random,
          .noise = s.rule == AcceptanceRule::kExactMatch ? DraftNoise::kTargets : DraftNoise::kOwn,
@@ -212,7 +213,7 @@ VerifyRequest MakeVerifyRequest(const RoundStep& step, SpeculationPolicy* policy
   return {.context = s.tokens,
           .num_fed = step.num_fed,
           .proposal = &s.proposal,
-          .sampling = &s.sampling,
+          .sampling = &s.SamplingOf(static_cast<int>(s.proposal.tokens.size()) + 1),
           .history = s.history_if_used(),
           .random = s.random,
           .rule = s.rule,

@@ -68,6 +68,7 @@ struct Session {
   // ---- As requested ----
   GenerationId id = 0;
   SamplingParams sampling;
+  std::optional<SamplingParams> free_sampling;  // without the thinking budget, if there is one
   RandomSource random{0};
   AcceptanceRule rule = AcceptanceRule::kToken;
   CacheSalt salt;  // of its tenant; null without one
@@ -128,6 +129,13 @@ struct Session {
   // The tenant's memory of texts; null if there is none.
   TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
   TokenHistory* history_if_used() { return sampling.needs_history() ? &history : nullptr; }
+
+  // The sampling of the next `num_rows` rows: without a thinking budget that restricts none of
+  // them, so that rows are not brought to the host or copied for it.
+  const SamplingParams& SamplingOf(int num_rows) const {
+    const bool are_free = free_sampling.has_value() && history.num_free() >= num_rows;
+    return are_free ? *free_sampling : sampling;
+  }
 
   // Maximum length of a draft now. One more token is emitted after it, and all must fit max_length.
   int DraftRoom() const { return std::max(0, max_length - length() - 1); }

@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   const auto id = (*engine)->Submit(
       {.prompt_ids = *prompt,
        .time_limit = absl::Seconds(60),
+       .thinking_budget = answer_of->thinking_budget,
        .stop_tokens = tandem::EndTokenIds(*chat, tokenizer),
        .shown_special_tokens = answer_of->shown_special_tokens},
       [&](const tandem::Piece& piece) {

@@ -67,6 +67,16 @@ std::string TokenHistory::Forced() const {
   return constraint_ == nullptr || num_broken_ > 0 ? "" : constraint_->Forced();
 }
 
+std::vector<TokenId> TokenHistory::ForcedTokens() const {
+  return constraint_ == nullptr || num_broken_ > 0 ? std::vector<TokenId>()
+                                                   : constraint_->ForcedTokens();
+}
+
+int TokenHistory::num_free() const {
+  TANDEM_CHECK(constraint_ != nullptr);
+  return num_broken_ > 0 ? 0 : constraint_->num_free();
+}
+
 DraftWalk::~DraftWalk() {
   for (; !tokens_.empty(); tokens_.pop_back()) history_->RemoveOutput(tokens_.back());
 }

@@ -61,6 +61,10 @@ class TokenHistory {
   absl::Duration constraint_work() const;
   // ConstraintState::Forced; empty without a constraint.
   std::string Forced() const;
+  // ConstraintState::ForcedTokens; empty without a constraint.
+  std::vector<TokenId> ForcedTokens() const;
+  // ConstraintState::num_free. REQUIRES: made with a constraint.
+  int num_free() const;
 
  private:
   HashMap<TokenId, Count> counts_;  // entries are never both zero

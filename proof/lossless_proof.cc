@@ -45,7 +45,7 @@ constexpr int kBatch = 32;
 constexpr double kPower = 0.99;
 // The maximum number of law tests in one proof. A fault counts as caught if a test would reject it
 // among this many tests.
-constexpr size_t kMaxLawTests = 40;
+constexpr size_t kMaxLawTests = 44;
 
 // The sampling of law tests. With flat distributions the outputs spread over so many texts that
 // longer drafts would give few counts for each cell, and most of their rows would have to be
@@ -70,6 +70,8 @@ const std::vector<LawSetting>& LawSettings() {
       {{.name = "T 1, constrained",
         .params = {.constraint = std::make_shared<const ClassConstraint>()}},
        2},
+      {{.name = "T 1, thinking budget", .params = {.constraint = ClassThinking()}},
+       kMaxDraftTokens},
   };
   return *settings;
 }

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/round.h"
+#include "tandem/reasoning.h"
+#include "text/chat/thinking_constraint.h"
 
 namespace tandem {
 namespace {
@@ -84,6 +87,16 @@ class ClassState final : public ConstraintState {
 
 std::unique_ptr<ConstraintState> ClassConstraint::Begin() const {
   return std::make_unique<ClassState>(ConstraintFault::kNone, nullptr);
+}
+
+std::shared_ptr<const TokenConstraint> ClassThinking() {
+  return std::make_shared<const ThinkingConstraint>(ThinkingConstraint::Rules{
+      .markers = {.format = {.begin = "<", .end = "ab"}, .start = ReasoningStart::kInside},
+      .max_tokens = 1,
+      .window = 1,
+      .vocab_size = kMaxTokens,
+      .text_of = [](TokenId token) { return std::string_view("ab\nx").substr(token % 4, 1); },
+      .closings = {{0, 1}, {1}}});
 }
 
 std::unique_ptr<ConstraintState> BrokenClassState(ConstraintFault fault, const Session* session) {

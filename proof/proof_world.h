@@ -28,6 +28,10 @@ class ClassConstraint final : public TokenConstraint {
   std::unique_ptr<ConstraintState> Begin() const override;
 };
 
+// Returns a thinking budget of one token and a window of one, for the same vocabularies: token v is
+// written as "a", "b", a line end or "x", by v % 4, and "ab" ends the reasoning.
+std::shared_ptr<const TokenConstraint> ClassThinking();
+
 // Mistakes that an engine can make with constraints.
 enum class ConstraintFault {
   kNone,

@@ -117,16 +117,22 @@ void BindChatAnswers(nb::module_& module) {
       .def_static(
           "of",
           [](const ChatTemplate& chat, const Tokenizer& tokenizer, const nb::object& prompt,
-             const std::optional<std::string>& tools, bool is_constrained) {
+             const std::optional<std::string>& tools, bool is_constrained,
+             std::optional<int> max_thinking_tokens, const std::optional<std::string>& variables) {
             ChatInput input;
             if (tools.has_value()) input.tools = JsonOf("tools", *tools);
+            if (variables.has_value()) input.kwargs = JsonOf("variables", *variables);
+            input.max_thinking_tokens = max_thinking_tokens;
             return new ChatAnswerReader(ValueOrRaise(
                 ChatAnswer::Of(chat, tokenizer, input, IdsOf(prompt, "prompt"), is_constrained)));
           },
           nb::rv_policy::take_ownership, nb::arg("chat_template"), nb::arg("tokenizer"),
           nb::arg("prompt"), nb::kw_only(), nb::arg("tools") = nb::none(),
-          nb::arg("is_constrained") = false,
-          "`tools` is JSON. `is_constrained`: the request has a constraint of its own.")
+          nb::arg("is_constrained") = false, nb::arg("max_thinking_tokens") = nb::none(),
+          nb::arg("variables") = nb::none(),
+          "`tools` and `variables` are JSON. `is_constrained`: the request has a constraint of "
+          "its\n"
+          "own.")
       .def("push", &ChatAnswerReader::Push, nb::arg("piece"))
       .def("finish", &ChatAnswerReader::Finish,
            "The text that was held back. Call after the last piece.")
@@ -137,7 +143,11 @@ void BindChatAnswers(nb::module_& module) {
           "The markers that the request must show.")
       .def_prop_ro(
           "constraint", [](const ChatAnswerReader& self) { return self.answer().constraint; },
-          "The request's constraint, if a function is strict.");
+          "The request's constraint, if a function is strict.")
+      .def_prop_ro(
+          "thinking_budget",
+          [](const ChatAnswerReader& self) { return self.answer().thinking_budget; },
+          "The request's limit on the reasoning, if it is limited.");
 }
 
 }  // namespace tandem::python

@@ -215,6 +215,11 @@ void BindRequests(nb::module_& module) {
   BindKvTransfer(module);
   BindSampling(module);
   BindConstraints(module);
+  auto budget = nb::class_<ThinkingBudget>(
+      module, "ThinkingBudget", "A limit on the reasoning of an answer (ChatAnswerReader).");
+  budget.def_rw("max_tokens", &ThinkingBudget::max_tokens, "Tokens of the reasoning; 0: none.");
+  AddRepr(budget, {"max_tokens"});
+
   auto request = nb::class_<Request>(module, "Request", "A request for one generation.");
   request.def(nb::init<>())
       .def_rw("prompt", &Request::prompt)
@@ -234,6 +239,7 @@ void BindRequests(nb::module_& module) {
           &SetTimeLimit, nb::for_setter(nb::arg().none()))
       .def_rw("sampling", &Request::sampling)
       .def_rw("constraint", &Request::constraint, nb::arg().none())
+      .def_rw("thinking_budget", &Request::thinking_budget, nb::arg().none())
       .def_rw("seed", &Request::seed, nb::arg().none())
       .def_rw("sequence", &Request::sequence)
       .def_rw("stop", &Request::stop)

@@ -22,6 +22,7 @@ struct HttpRequest {
   std::string requested_method;   // preflight: the method that the page will use
   std::string requested_headers;  // preflight: the headers that the page will send
   std::string authorization;
+  std::string api_key{};  // the header x-api-key
   std::string content_type;
   std::string id{};  // the client's name for the request, else the server's; in headers and log
   // Its address; for IPv6 the first 64 bits, because a client may use all addresses below them.

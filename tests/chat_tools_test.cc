@@ -197,6 +197,28 @@ TEST(GenerateChatTools, RefusesFilesWithoutTools) {
   EXPECT_THAT(missing.err, AllOf(HasSubstr("--tools: "), HasSubstr("none.json")));
 }
 
+TEST(GenerateChatTools, LimitsTheReasoning) {
+  const ThinkingModel model("<think>");
+  const Words turn = {"--prompt", "How is it?", "-n", "24"};
+  EXPECT_EQ(model.GenerateJson(turn)["content"], "");  // it thinks on
+  for (const std::string limit : {"0", "5"}) {
+    const Json json = model.GenerateJson(Joined(turn, {"--max-thinking-tokens", limit}));
+    EXPECT_NE(json["content"], "") << json["text"];
+    EXPECT_EQ(json["reasoning"].is_null(), limit == "0") << json["text"];
+  }
+  const ProgramRun alone = RunProgram(
+      {"generate", "--target", model.path(), "--max-thinking-tokens", "1", "--prompt", "a"});
+  EXPECT_EQ(alone.exit_status, kExitWrongLine);
+  EXPECT_THAT(alone.err, HasSubstr("--max-thinking-tokens: needs --chat"));
+  const ProgramRun negative = model.Generate(Joined(turn, {"--max-thinking-tokens", "-1"}));
+  EXPECT_EQ(negative.exit_status, kExitWrongLine);
+  EXPECT_THAT(negative.err, HasSubstr("--max-thinking-tokens: must be at least 0, got -1"));
+  const ProgramRun chat = RunProgram(
+      Joined(model.Command("chat"), {"-n", "24", "--max-thinking-tokens", "0"}), "How is it?\n");
+  EXPECT_EQ(chat.exit_status, kExitDone) << chat.err;
+  EXPECT_FALSE(absl::StartsWith(chat.out, "reasoning:")) << chat.out;
+}
+
 // ---- A conversation ----
 
 TEST(ChatTools, ShowsCallsAndReadsTheirResults) {

@@ -102,6 +102,7 @@ TEST(RunRound, IsLossless) {
                                    {.temperature = 1.4f, .top_p = 0.8f},
                                    {.min_tokens = 2, .ending_tokens = {1}},
                                    {.constraint = std::make_shared<const ClassConstraint>()},
+                                   {.constraint = ClassThinking()},
                                    Penalized()};
   for (const SamplingParams& sampling : params) {
     for (const AcceptanceRule rule :

@@ -136,7 +136,8 @@ TEST_F(ProofOnFakes, SoundRoundsFollowTheLaw) {
   for (const SamplingParams& sampling :
        {SamplingParams{}, SamplingParams{.temperature = 1.3f, .top_k = 3},
         SamplingParams{.frequency_penalty = kPlantedFrequencyPenalty},
-        SamplingParams{.constraint = std::make_shared<const ClassConstraint>()}}) {
+        SamplingParams{.constraint = std::make_shared<const ClassConstraint>()},
+        SamplingParams{.constraint = ClassThinking()}}) {
     for (const AcceptanceRule rule :
          {AcceptanceRule::kToken, AcceptanceRule::kBlock, AcceptanceRule::kExactMatch}) {
       EXPECT_GT(Test(world, rule, sampling, 4000).p_value, 1e-3) << NameOf(rule);

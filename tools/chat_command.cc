@@ -171,6 +171,7 @@ struct ChatFlags {
   int max_tokens = 1024;
   SamplingFlags sampling;
   ToolsOption tools_option;
+  ThinkingOption thinking;
 
   // Set by Check.
   EngineOptions engine_options;
@@ -330,7 +331,9 @@ absl::Status ChatSession::Answer(const std::string& message, bool is_result) {
   line.End();
   RETURN_IF_ERROR(printed);
   if (absl::IsInvalidArgument(answer.status()) || absl::IsOutOfRange(answer.status())) {
-    PrintNote(absl::StrCat("tandem: ", tools_option_.WithOptionNames(answer.status()).message()));
+    const absl::Status status =
+        ThinkingOption::WithOptionNames(tools_option_.WithOptionNames(answer.status()));
+    PrintNote(absl::StrCat("tandem: ", status.message()));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(answer.status());
@@ -376,6 +379,7 @@ absl::Status Run(const ChatFlags& flags, Engine* engine) {
   Conversation conversation(engine, std::move(format), std::move(base));
   conversation.SetSystem(flags.system);
   conversation.SetTools(flags.tools);
+  conversation.SetMaxThinkingTokens(flags.thinking.max_tokens);
   return ChatSession(engine, std::move(conversation), flags.tools_option).Run();
 }
 
@@ -390,6 +394,7 @@ Command AddChatCommand(CLI::App* program) {
   group.Add("-n,--max-tokens", "N", &flags->max_tokens, "Maximum number of tokens of an answer",
             {.low = 1});
   flags->tools_option.AddTo(&group);
+  flags->thinking.AddTo(&group);
   flags->sampling.AddTo(app);
   flags->engine.AddTo(app, {kEngineGroup, kStoreGroup});
   app->footer(absl::StrCat("A line is a message, or one of these:\n",

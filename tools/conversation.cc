@@ -37,6 +37,7 @@ absl::StatusOr<AnswerReader::Options> ChatFormat::Put(ChatInput input, Request* 
                                   request->constraint.has_value()));
   request->shown_special_tokens = std::move(answer.shown_special_tokens);
   if (answer.constraint.has_value()) request->constraint = std::move(answer.constraint);
+  request->thinking_budget = answer.thinking_budget;
   if (!request->ignore_eos) {
     const std::vector<TokenId> ends = EndTokenIds(template_, *tokenizer_);
     request->stop_tokens.insert(request->stop_tokens.end(), ends.begin(), ends.end());
@@ -55,6 +56,7 @@ absl::StatusOr<AnswerReader::Options> ChatFormat::PutTurn(const Turn& turn,
   }
   input.messages.push_back({{"role", "user"}, {"content", request->prompt}});
   input.tools = turn.tools;
+  input.max_thinking_tokens = turn.max_thinking_tokens;
   return Put(std::move(input), request);
 }
 
@@ -75,6 +77,7 @@ absl::StatusOr<AnswerReader::Options> Conversation::PutNext(Request* request) co
   if (!system_.empty()) input.messages.push_back({{"role", "system"}, {"content", system_}});
   for (const JsonValue& message : said_) input.messages.push_back(message);
   input.tools = tools_;
+  input.max_thinking_tokens = max_thinking_tokens_;
   ASSIGN_OR_RETURN(AnswerReader::Options reading, format_.Put(std::move(input), request));
   const int left = room() - static_cast<int>(request->prompt_ids.size());
   if (left < 1) {

@@ -30,15 +30,17 @@ class ChatFormat {
 
   // Completes `request` so that it asks for the answer to the last message of `input`, with the
   // current time as the template's date. Sets the prompt, the special tokens that the text shows,
-  // the constraint of strict functions and, unless `ignore_eos` is set, the tokens that end an
-  // answer. Returns the options for reading the answer. Errors: those of EncodeChat and
-  // ChatAnswer::Of.
+  // the constraint of strict functions, the thinking budget and, unless `ignore_eos` is set, the
+  // tokens that end an answer. Returns the options for reading the answer. Errors: those of
+  // EncodeChat and ChatAnswer::Of.
   absl::StatusOr<AnswerReader::Options> Put(ChatInput input, Request* request) const;
 
   // The parts of a one-message conversation other than the user's message.
   struct Turn {
     std::optional<std::string> system{};  // message
-    JsonValue tools = nullptr;            // the same as in ChatInput
+    // The same as in ChatInput.
+    JsonValue tools = nullptr;
+    std::optional<int> max_thinking_tokens{};
   };
   // Does the same for a request whose prompt is the user's message. INVALID_ARGUMENT if the prompt
   // is given as token ids.
@@ -83,6 +85,8 @@ class Conversation {
 
   // Sets the functions that the model may call in later requests; null for no functions.
   void SetTools(JsonValue tools) { tools_ = std::move(tools); }
+  // Limits the reasoning of later answers.
+  void SetMaxThinkingTokens(std::optional<int> max_tokens) { max_thinking_tokens_ = max_tokens; }
   // Sets the system message of later requests; empty for no system message.
   void SetSystem(std::string system) { system_ = std::move(system); }
   const std::string& system() const { return system_; }
@@ -105,6 +109,7 @@ class Conversation {
   Request base_;
   std::string system_;
   JsonValue tools_ = nullptr;
+  std::optional<int> max_thinking_tokens_;
   JsonValue said_ = JsonValue::array();  // all messages except the system message
 };
 

@@ -51,6 +51,7 @@ struct GenerateFlags {
   bool chat = false;
   std::optional<std::string> system;  // message, with --chat
   ToolsOption tools_option;
+  ThinkingOption thinking;
   SamplingFlags sampling;
   ConstraintFlags constraint_flags;
   std::string prediction_file;
@@ -73,10 +74,13 @@ struct GenerateFlags {
   Request BaseRequest() const;
   // Returns the only request of a command line without --prompts.
   absl::StatusOr<Request> OnlyRequest() const;
-  ChatFormat::Turn Turn() const { return {.system = system, .tools = tools}; }
+  ChatFormat::Turn Turn() const {
+    return {.system = system, .tools = tools, .max_thinking_tokens = thinking.max_tokens};
+  }
   // Returns an engine's error with the names of command-line options.
   absl::Status WithOptionNames(const absl::Status& status) const {
-    return tools_option.WithOptionNames(constraint_flags.WithOptionNames(status));
+    return ThinkingOption::WithOptionNames(
+        tools_option.WithOptionNames(constraint_flags.WithOptionNames(status)));
   }
   bool is_batch() const { return !prompts_file.empty(); }
 };
@@ -123,6 +127,9 @@ absl::Status GenerateFlags::Check() {
   }
   if (tools_option.is_given() && !chat) {
     return absl::InvalidArgumentError("--tools: needs --chat");
+  }
+  if (thinking.max_tokens.has_value() && !chat) {
+    return absl::InvalidArgumentError("--max-thinking-tokens: needs --chat");
   }
   ASSIGN_OR_RETURN(tools, tools_option.Read());
   for (const std::string& text : stop) {
@@ -299,6 +306,7 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
                 "Treat the prompt as a user's message and format it with the chat template");
   group.Add("--system", "TEXT", &flags->system, "The system message, with --chat");
   flags->tools_option.AddTo(&group);
+  flags->thinking.AddTo(&group);
   group.Add("--prediction", "F", &flags->prediction_file,
             "A text that the output may repeat in large parts: draft tokens are taken from it");
   group.Add("--batch", "N", &flags->batch, "Number of prompts to run at a time, with --prompts",

@@ -154,4 +154,16 @@ absl::Status ToolsOption::WithOptionNames(const absl::Status& status) const {
   return Named(absl::StrCat("--tools ", file), absl::Status(status.code(), what));
 }
 
+void ThinkingOption::AddTo(OptionGroup* group) {
+  group->Add("--max-thinking-tokens", "N", &max_tokens,
+             "Ends the reasoning before the answer after N tokens, at the next line end; 0 ends it "
+             "at once",
+             {.low = 0});
+}
+
+absl::Status ThinkingOption::WithOptionNames(const absl::Status& status) {
+  const bool is_of_limit = FieldOf(status) == "max_thinking_tokens";
+  return is_of_limit ? WithField(status, "--max-thinking-tokens") : status;
+}
+
 }  // namespace tandem

@@ -67,6 +67,16 @@ struct ToolsOption {
   absl::Status WithOptionNames(const absl::Status& status) const;
 };
 
+// --max-thinking-tokens: the limit on the reasoning of an answer.
+struct ThinkingOption {
+  std::optional<int> max_tokens;
+
+  // Adds the option to `group`, whose command must not outlive this object.
+  void AddTo(OptionGroup* group);
+  // Returns `status` with the option in place of the field `max_thinking_tokens`.
+  static absl::Status WithOptionNames(const absl::Status& status);
+};
+
 }  // namespace tandem
 
 #endif  // TANDEM_TOOLS_REQUEST_OPTIONS_H_

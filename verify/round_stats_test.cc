@@ -27,6 +27,10 @@ TEST(RoundStats, CountsRoundsAndDepths) {
   EXPECT_EQ(stats.AcceptanceAt(1), 2.0 / 3.0);
   EXPECT_EQ(stats.AcceptanceAt(3), 0.5);
   EXPECT_EQ(stats.AcceptanceAt(4), 0.0);
+  EXPECT_EQ(stats.rounds_by_length[0][0], 1);
+  EXPECT_EQ(stats.rounds_by_length[2][1], 1);
+  EXPECT_EQ(stats.rounds_by_length[4][2], 1);
+  EXPECT_EQ(stats.rounds_by_length[4][4], 1);
 }
 
 TEST(RoundStats, AddUp) {

@@ -12,6 +12,7 @@
 #include "tandem/chat_template.h"
 #include "tandem/json_value.h"
 #include "tandem/output_constraint.h"
+#include "tandem/reasoning.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 
@@ -24,6 +25,7 @@ namespace tandem {
 //                    ChatAnswer::Of(chat, tokenizer, input, request.prompt_ids));
 //   request.shown_special_tokens = answer.shown_special_tokens;
 //   request.constraint = answer.constraint;
+//   request.thinking_budget = answer.thinking_budget;
 //   ...
 //   const AnswerDelta said = AnswerReader::Read(answer.reading, completion.text);
 //   input.messages.push_back(AssistantMessage(said));
@@ -34,10 +36,13 @@ struct ChatAnswer {
   std::vector<TokenId> shown_special_tokens{};
   // For Request::constraint, if a function is strict: its calls must match its schema.
   std::optional<OutputConstraint> constraint{};
+  // For Request::thinking_budget, if the reasoning is limited.
+  std::optional<ThinkingBudget> thinking_budget{};
 
   // `prompt`: the tokens of `input`. `is_constrained`: the request has its own constraint on the
   // whole text. INVALID_ARGUMENT naming the member of `tools` that is invalid, or that is strict
-  // although the request has a constraint.
+  // although the request has a constraint; or naming `max_thinking_tokens` if the request has a
+  // constraint or the model does not mark its reasoning.
   static absl::StatusOr<ChatAnswer> Of(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                        const ChatInput& input, absl::Span<const TokenId> prompt,
                                        bool is_constrained = false);

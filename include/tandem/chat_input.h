@@ -2,6 +2,8 @@
 #ifndef TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
 #define TANDEM_INCLUDE_TANDEM_CHAT_INPUT_H_
 
+#include <optional>
+
 #include "absl/time/time.h"
 #include "tandem/json_value.h"
 
@@ -22,6 +24,9 @@ struct ChatInput {
   // The prompt ends in the last message's content, without its end token. Not allowed together with
   // a generation prompt.
   bool continue_final_message = false;
+  // Maximum number of tokens of the answer's reasoning (docs/thinking_budget.md). Without it, the
+  // variable "reasoning_effort" may imply one.
+  std::optional<int> max_thinking_tokens{};
   absl::Time now = absl::UnixEpoch();  // for templates that write the date
 };
 

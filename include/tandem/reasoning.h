@@ -8,8 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "tandem/answer_delta.h"
+#include "tandem/chat_input.h"
 #include "tandem/chat_template.h"
 #include "tandem/detokenizer.h"
 #include "tandem/output_constraint.h"
@@ -91,6 +93,19 @@ class ReasoningSplitter {
   bool has_reasoned_ = false;
   bool has_emitted_ = false;  // part of the reasoning was returned
 };
+
+// A limit on the tokens of an answer's reasoning (docs/thinking_budget.md).
+struct ThinkingBudget {
+  int max_tokens = 0;  // after the first marker; 0 ends the reasoning at once
+  ReasoningSplitter::Options markers{};
+};
+
+// Returns the limit on the reasoning of the answer to `input`: its own one, or that of its
+// reasoning effort if the model's template neither reads the effort nor could end reasoning without
+// a limit. INVALID_ARGUMENT naming `max_thinking_tokens` if the input has one and the model does
+// not mark its reasoning: `format` is ReasoningFormat::Of's.
+absl::StatusOr<std::optional<int>> ThinkingLimitOf(const ChatInput& input, const ChatTemplate& chat,
+                                                   const std::optional<ReasoningFormat>& format);
 
 // Counts the tokens of an answer from its first up to the last marker; 0 without reasoning.
 // `detokenizer` must be at the answer's beginning.

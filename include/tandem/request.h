@@ -13,6 +13,7 @@
 #include "tandem/kv_transfer.h"
 #include "tandem/logprobs.h"
 #include "tandem/output_constraint.h"
+#include "tandem/reasoning.h"
 #include "tandem/sampling_params.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
@@ -35,6 +36,9 @@ struct Request {
   // kConditional is for a constraint to one of some texts: a choice, or a schema that is an enum of
   // strings. Of `sampling` only the temperature may then be set.
   ChoiceLaw choice_law = ChoiceLaw::kMasked;
+  // Limits the reasoning; usually ChatAnswer::thinking_budget. A constraint must allow the marker
+  // that ends the reasoning.
+  std::optional<ThinkingBudget> thinking_budget{};
   // With a seed the output depends only on model, prompt, parameters and seed, unless `verifier` is
   // a rule other than exact_match. Without a seed every request uses fresh random numbers.
   std::optional<uint64_t> seed{};

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -38,6 +39,10 @@ class ConstraintState {
   // Returns the bytes that must come next, as far as they are determined, at most kMaxForcedBytes;
   // empty after the end. They may end within a character.
   virtual std::string Forced() = 0;
+  // Returns the tokens that must come next, if it forces tokens rather than bytes.
+  virtual std::vector<TokenId> ForcedTokens() { return {}; }
+  // Returns a number of next positions in which every token is allowed, whatever tokens come.
+  virtual int num_free() const { return 0; }
   // INVALID_ARGUMENT if following the output exceeds the work limit. Then nothing is accepted,
   // allowed or forced until the token that led there is undone.
   virtual absl::Status status() const { return absl::OkStatus(); }

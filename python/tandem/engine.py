@@ -210,10 +210,12 @@ class Engine:
         *,
         tools: Optional[Sequence[Mapping[str, Any]]] = None,
         variables: Optional[Mapping[str, Any]] = None,
+        max_thinking_tokens: Optional[int] = None,
         **params: Unpack[RequestParams],
     ) -> _native.ChatCompletion:
         """The answer to a conversation: messages with "role" and "content". `tools` and `variables`
         are chat_prompt's; the arguments of a function with "strict": True match its schema.
+        `max_thinking_tokens` ends the reasoning of a model that marks it (docs/thinking_budget.md).
 
         The answer has separate `reasoning`, `content` and `tool_calls`, and a `message` that
         continues the conversation:
@@ -225,13 +227,13 @@ class Engine:
                 messages.append({"role": "tool", "tool_call_id": sent["id"], "content": result})
         """
         _check_on_piece(on_piece)
-        prompt, reader, params = self._of_chat(messages, tools, variables, params)
+        request, reader = self._of_chat(messages, tools, variables, max_thinking_tokens, params)
 
         def on_text(piece: _native.Piece) -> Optional[bool]:
             assert on_piece is not None
             return on_piece(reader.push(piece))
 
-        completion = self.generate(prompt, None if on_piece is None else on_text, **params)
+        completion = self._native.generate(request, None if on_piece is None else on_text)
         rest = reader.finish()
         if on_piece is not None and rest is not None and completion.finish_reason != "cancelled":
             on_piece(rest)
@@ -243,20 +245,22 @@ class Engine:
         *,
         tools: Optional[Sequence[Mapping[str, Any]]] = None,
         variables: Optional[Mapping[str, Any]] = None,
+        max_thinking_tokens: Optional[int] = None,
         **params: Unpack[RequestParams],
     ) -> ChatStream:
         """The same answer as a stream, to be read piece by piece."""
-        prompt, reader, params = self._of_chat(messages, tools, variables, params)
-        return ChatStream(self._native, request_of(prompt, params), reader)
+        request, reader = self._of_chat(messages, tools, variables, max_thinking_tokens, params)
+        return ChatStream(self._native, request, reader)
 
     def _of_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Optional[Sequence[Mapping[str, Any]]],
         variables: Optional[Mapping[str, Any]],
+        max_thinking_tokens: Optional[int],
         params: RequestParams,
-    ) -> Tuple[np.ndarray, _native.ChatAnswerReader, RequestParams]:
-        """The prompt, the reader of its answer, and the parameters that they need."""
+    ) -> Tuple[_native.Request, _native.ChatAnswerReader]:
+        """The request for the answer, and its reader."""
         prompt = self.chat_prompt(messages, tools=tools, variables=variables)
         reader = _native.ChatAnswerReader.of(
             self.chat_template,
@@ -264,6 +268,8 @@ class Engine:
             prompt,
             tools=None if tools is None else json_of("tools", list(tools)),
             is_constrained=params.get("constraint") is not None,
+            max_thinking_tokens=max_thinking_tokens,
+            variables=json_of("variables", dict(variables or {})),
         )
         ends = self.chat_template.end_token_ids(self.tokenizer)
         params = {**params, "stop_tokens": [*params.get("stop_tokens", ()), *ends]}
@@ -271,7 +277,9 @@ class Engine:
         params["shown_special_tokens"] = shown
         if reader.constraint is not None:
             params["constraint"] = reader.constraint
-        return prompt, reader, params
+        request = request_of(prompt, params)
+        request.thinking_budget = reader.thinking_budget
+        return request, reader
 
     # ---- Parts ----
 

@@ -72,6 +72,20 @@ def test_answers_separate_reasoning_and_calls(thinking):
     assert thinking.chat(MESSAGES, variables=variables, max_tokens=2).reasoning == ""
 
 
+def test_reasoning_is_limited(thinking):
+    # The answer has one token of reasoning, which also ends it: nothing is forced.
+    assert thinking.chat(MESSAGES, max_thinking_tokens=0, **CHAT).text == ANSWER
+    inside = [*MESSAGES, {"role": "assistant", "content": "<think>"}]
+    for limit in (0, 4):
+        answer = thinking.chat(inside, max_thinking_tokens=limit, max_tokens=30, temperature=0.0)
+        assert "</think>" not in answer.text  # no reasoning begins
+    with pytest.raises(tandem.FieldError, match="^max_thinking_tokens: must be at least 0, got -1"):
+        thinking.chat(MESSAGES, max_thinking_tokens=-1)
+    with pytest.raises(tandem.FieldError, match="^max_thinking_tokens: .* next to a constraint"):
+        thinking.chat(MESSAGES, max_thinking_tokens=1,
+                      constraint=tandem.OutputConstraint.choice(["a"]))
+
+
 def test_messages_continue_the_conversation(thinking):
     message = thinking.chat(MESSAGES, **CHAT).message
     assert message["reasoning_content"] == "They ask."

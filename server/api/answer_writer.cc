@@ -38,7 +38,9 @@ AnswerWriter::AnswerWriter(const ApiRequest* request, const ServedModel* model, 
 
 std::unique_ptr<AnswerWriter> AnswerWriter::Make(const ApiRequest* request,
                                                  const ServedModel* model, AnswerStamp stamp) {
-  const auto make = request->is_response ? MakeResponsesWriter : MakeCompletionsWriter;
+  const auto make = request->is_message    ? MakeMessagesWriter
+                    : request->is_response ? MakeResponsesWriter
+                                           : MakeCompletionsWriter;
   return make(request, model, std::move(stamp));
 }
 
@@ -65,7 +67,8 @@ JsonValue AnswerWriter::ReportsOf(absl::Span<const Completion> completions) cons
   const std::optional<DrafterKind>& drafter = request_->request.drafter;
   const std::string name = drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter;
   JsonValue reports = {{"speculation", SpeculationJson(joint, name)},
-                       {"timings", TimingsJson(joint)}};
+                       {"timings", TimingsJson(joint)},
+                       {"metrics", completions.size() == 1 ? MetricsJson(joint) : nullptr}};
   const auto& transfer = completions.front().kv_transfer_params;
   if (transfer.has_value()) reports["kv_transfer_params"] = KvTransferJson(*transfer);
   return reports;

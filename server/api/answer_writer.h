@@ -73,8 +73,8 @@ class AnswerWriter {
   // Counts the reasoning tokens of a sequence; 0 if the request does not separate reasoning from
   // the text.
   int64_t ReasoningTokensOf(const Completion& completion) const;
-  // Returns the answer's members "speculation", "timings" and, if pages are kept for another
-  // worker, "kv_transfer_params".
+  // Returns the answer's members "speculation", "timings", vLLM's "metrics" (null for several
+  // sequences) and, if pages are kept for another worker, "kv_transfer_params".
   JsonValue ReportsOf(absl::Span<const Completion> completions) const;
 
   const ApiRequest* const request_;
@@ -88,6 +88,9 @@ std::unique_ptr<AnswerWriter> MakeCompletionsWriter(const ApiRequest* request,
 // Answers to POST /v1/responses.
 std::unique_ptr<AnswerWriter> MakeResponsesWriter(const ApiRequest* request,
                                                   const ServedModel* model, AnswerStamp stamp);
+// Answers to POST /v1/messages.
+std::unique_ptr<AnswerWriter> MakeMessagesWriter(const ApiRequest* request,
+                                                 const ServedModel* model, AnswerStamp stamp);
 
 }  // namespace tandem
 

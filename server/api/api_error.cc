@@ -34,6 +34,14 @@ constexpr Kind kKinds[] = {
     {absl::StatusCode::kDataLoss, 503, "server_error", "device_failed"},
     {absl::StatusCode::kUnknown, 500, "server_error", "internal_error"}};
 
+// Anthropic's types of errors by HTTP status; the last one is for all others.
+constexpr std::pair<int, const char*> kMessagesTypes[] = {
+    {400, "invalid_request_error"}, {401, "authentication_error"},
+    {403, "permission_error"},      {404, "not_found_error"},
+    {405, "invalid_request_error"}, {413, "request_too_large"},
+    {415, "invalid_request_error"}, {429, "rate_limit_error"},
+    {503, "overloaded_error"},      {0, "api_error"}};
+
 const Kind& KindOf(const absl::Status& status) {
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds) - 1,
                                   [&](const Kind& k) { return k.status == status.code(); });
@@ -67,10 +75,19 @@ Json ErrorJson(const absl::Status& status) {
             {"code", code.empty() ? std::string(kind.code) : code}}}};
 }
 
-HttpResponse ErrorResponse(const absl::Status& status) {
+Json MessagesErrorJson(const absl::Status& status) {
+  const int http = HttpStatusOf(status);
+  const auto* type = std::find_if(std::begin(kMessagesTypes), std::end(kMessagesTypes) - 1,
+                                  [http](const auto& entry) { return entry.first == http; });
+  return {{"type", "error"},
+          {"error", {{"type", type->second}, {"message", std::string(status.message())}}}};
+}
+
+HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form) {
   HttpResponse response;
   response.status = HttpStatusOf(status);
-  response.body = DumpJson(ErrorJson(status));
+  response.body =
+      DumpJson(form == ErrorForm::kAnthropic ? MessagesErrorJson(status) : ErrorJson(status));
   if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (response.status == 429 || response.status == 503) {
     response.headers.emplace_back("Retry-After", kRetryAfterSeconds);

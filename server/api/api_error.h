@@ -1,5 +1,5 @@
-// Errors in OpenAI's format. Inside the server they are statuses like any other, which name the
-// wrong field (include/tandem/field_error.h).
+// Errors in OpenAI's format and, of /v1/messages, in Anthropic's. Inside the server they are
+// statuses like any other, which name the wrong field (include/tandem/field_error.h).
 #ifndef TANDEM_SERVER_API_API_ERROR_H_
 #define TANDEM_SERVER_API_API_ERROR_H_
 
@@ -23,10 +23,19 @@ absl::Status ServerIsStopping();
 // names, or null.
 JsonValue ErrorJson(const absl::Status& status);
 
+// Returns {"type": "error", "error": {"type", "message"}}, as Anthropic's API has it.
+JsonValue MessagesErrorJson(const absl::Status& status);
+
+// How an endpoint writes its errors.
+enum class ErrorForm {
+  kOpenAi,
+  kAnthropic,
+};
+
 // Returns the whole answer: 400 for INVALID_ARGUMENT, 401 UNAUTHENTICATED, 404 NOT_FOUND, 429
 // RESOURCE_EXHAUSTED, 503 UNAVAILABLE and DATA_LOSS (Engine::health), 500 otherwise, with the
 // matching headers.
-HttpResponse ErrorResponse(const absl::Status& status);
+HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form = ErrorForm::kOpenAi);
 
 }  // namespace tandem
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/json/json_text.h"
@@ -212,7 +213,17 @@ absl::Status ApiRequest::WithRequestFieldNames(const absl::Status& status) const
       {"prompt_logprobs", num_prompt_logprobs >= 0 ? "prompt_logprobs" : logprobs}};
   const std::string field = FieldOf(status);
   for (const auto& [engines, own] : names) {
-    if (field == engines) return WithField(status, own);
+    if (field == engines) return InFieldNames(WithField(status, own));
+  }
+  return InFieldNames(status);
+}
+
+absl::Status ApiRequest::InFieldNames(const absl::Status& status) const {
+  const std::string field = FieldOf(status);
+  for (const auto& [ours, theirs] : field_names) {
+    const bool is_it = field == ours || absl::StartsWith(field, absl::StrCat(ours, ".")) ||
+                       absl::StartsWith(field, absl::StrCat(ours, "["));
+    if (is_it) return WithField(status, absl::StrCat(theirs, field.substr(ours.size())));
   }
   return status;
 }
@@ -248,7 +259,11 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body,
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now) {
   ASSIGN_OR_RETURN(const Json json, ParseJsonValue(body, "body"));
-  ApiRequest request;
+  return ParseChatJson(json, model, now, ApiRequest());
+}
+
+absl::StatusOr<ApiRequest> ParseChatJson(const Json& json, const ServedModel& model, absl::Time now,
+                                         ApiRequest request) {
   request.is_chat = true;
   RequestFields fields(&json, "", model.is_strict ? nullptr : &request.ignored);
   ReadCommon(&fields, model, &request);
@@ -275,7 +290,7 @@ absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const Served
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, EncodeChatInput(chat, model));
   request.prompts.push_back(std::move(ids));
   if (request.echo) request.echoed = EchoOf(chat);
-  RETURN_IF_ERROR(SetReasoning(reasoning, chat, model, &request));
+  RETURN_IF_ERROR(SetReasoning(reasoning, std::move(chat), model, &request));
   RETURN_IF_ERROR(CheckSequences(model, request));
   AddEndTokens(model, &request.request);
   SetLogprobs(&request);

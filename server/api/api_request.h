@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,7 @@ namespace tandem {
 struct ApiRequest {
   bool is_chat = false;
   bool is_response = false;  // from /v1/responses; is_chat is true as well
+  bool is_message = false;   // from /v1/messages; is_chat is true as well
   std::vector<std::vector<TokenId>> prompts;
   Request request;  // for every sequence; without prompt and sequence number
   int n = 1;        // choices of each prompt in the answer
@@ -40,9 +42,11 @@ struct ApiRequest {
   bool tokens_as_ids = false;       // log-probabilities name tokens "token_id:5", not by texts
   AnswerReader::Options reading{};  // how a chat's answers are split
   std::string constraint_field{};   // the field that gave `request.constraint`
-  JsonValue repeated = nullptr;     // fields of /v1/responses that the answer repeats
-  bool has_generic_tools = false;   // in the prompt (include/tandem/generic_tools.h)
-  IgnoredFields ignored{};          // fields that were sent, but are unknown here
+  // Names of a chat's fields, and those of /v1/messages in their place.
+  std::vector<std::pair<std::string, std::string>> field_names{};
+  JsonValue repeated = nullptr;    // fields of /v1/responses that the answer repeats
+  bool has_generic_tools = false;  // in the prompt (include/tandem/generic_tools.h)
+  IgnoredFields ignored{};         // fields that were sent, but are unknown here
 
   int sequences_per_prompt() const { return std::max(n, best_of); }
   int num_sequences() const { return sequences_per_prompt() * static_cast<int>(prompts.size()); }
@@ -54,18 +58,29 @@ struct ApiRequest {
   Request RequestOf(int sequence) const;
   // Renames the field in an error of the engine to the request's own name for it.
   absl::Status WithRequestFieldNames(const absl::Status& status) const;
+  // Renames a field of a chat by `field_names`.
+  absl::Status InFieldNames(const absl::Status& status) const;
 };
 
-// Reads the body of POST /v1/completions, /v1/chat/completions or /v1/responses. Every error names
-// the field, the value given and the values allowed. An unknown field is an error if the model
-// `is_strict`. `now` is for chat templates that print the date. docs/server/requests.md lists the
-// fields.
+// Reads the body of POST /v1/completions, /v1/chat/completions, /v1/responses, /v1/messages or
+// /v1/messages/count_tokens, which needs no `max_tokens`. Every error names the field, the value
+// given and the values allowed. An unknown field is an error if the model `is_strict`. `now` is for
+// chat templates that print the date. docs/server/requests.md lists the fields.
 absl::StatusOr<ApiRequest> ParseCompletionRequest(absl::string_view body, const ServedModel& model);
 absl::StatusOr<ApiRequest> ParseChatRequest(absl::string_view body, const ServedModel& model,
                                             absl::Time now);
 
 absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const ServedModel& model,
                                                  absl::Time now);
+
+absl::StatusOr<ApiRequest> ParseMessagesRequest(absl::string_view body, const ServedModel& model,
+                                                absl::Time now);
+absl::StatusOr<ApiRequest> ParseCountTokensRequest(absl::string_view body, const ServedModel& model,
+                                                   absl::Time now);
+
+// Reads the fields of a chat from `json`. `request` has what is known of it already.
+absl::StatusOr<ApiRequest> ParseChatJson(const JsonValue& json, const ServedModel& model,
+                                         absl::Time now, ApiRequest request);
 
 }  // namespace tandem
 

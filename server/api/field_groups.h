@@ -101,17 +101,24 @@ struct ReasoningFields {
   bool separate = true;  // "separate_reasoning"
   bool include = true;   // "include_reasoning"
   bool stream = true;    // "stream_reasoning"
+  // "max_thinking_tokens", or a name of it that another server has: `limit_field`.
+  std::optional<int> max_thinking_tokens{};
+  std::string limit_field = "max_thinking_tokens";
 
   void Read(RequestFields* fields);
+  // Reads only the limit: all of its names that are given must agree, and -1 under a name of other
+  // servers means no limit.
+  void ReadLimit(RequestFields* fields);
 };
 
-// Sets in `request` how reasoning is found in its answers, and applies the request's constraint
-// only to the text after the reasoning. Constraints cannot contain special tokens, so with special
-// tokens as markers a constrained answer has no reasoning. Nor does one that is chosen by the
-// conditional law: an error of `choice_law` if the prompt has opened the reasoning. `request` has
-// its prompt, which was made from `chat`.
-absl::Status SetReasoning(const ReasoningFields& fields, const ChatInput& chat,
-                          const ServedModel& model, ApiRequest* request);
+// Sets in `request` how reasoning is found in its answers and its limit, and applies the request's
+// constraint only to the text after the reasoning. Constraints cannot contain special tokens, so
+// with special tokens as markers a constrained answer has no reasoning. Nor does one that is chosen
+// by the conditional law: an error of `choice_law` if the prompt has opened the reasoning.
+// `request` has its prompt, which was made from `chat`. INVALID_ARGUMENT naming `limit_field` if
+// there is a limit and the model does not mark its reasoning.
+absl::Status SetReasoning(const ReasoningFields& fields, ChatInput chat, const ServedModel& model,
+                          ApiRequest* request);
 
 // ---- Tools (tool_fields.cc) ----
 

@@ -13,6 +13,7 @@ constexpr char kLengthFields[] = "max_completion_tokens max_tokens max_output_to
 constexpr char kConversationFields[] = "messages input prompt";
 constexpr char kFormFields[] = "response_format text.format";
 constexpr char kThinkingField[] = "chat_template_kwargs.enable_thinking";
+constexpr char kLimitField[] = "max_thinking_tokens";
 constexpr char kPlainTextFormat[] = R"({"format": {"type": "text"}}, {})";
 
 // By subject. A parameter that only shapes another one, which is refused unless it is off, has no
@@ -82,6 +83,7 @@ constexpr KnownField kKnownFields[] = {
     {"json_schema", kOnAnswer},
     {"regex", kOnAnswer},
     {"ebnf", kOnAnswer},
+    {"max_thinking_tokens", kOnAnswer},
     {"separate_reasoning", kOnAnswer, "true"},
     {"include_reasoning", kOnAnswer, "true"},
     {"stream_reasoning", kOnAnswer, "true"},
@@ -129,7 +131,7 @@ constexpr KnownField kKnownFields[] = {
     {"return_prompt_text", kOnAnswer, "false"},
     {"return_token_offsets", kOnAnswer, "false"},
     {"structural_tag", kOnAnswer},
-    {"thinking_token_budget", kOnAnswer, "-1"},
+    {"thinking_token_budget", kOnAnswer, "-1", kLimitField},
     {"token_ids", kOnPrompt, "", "tokens prompt"},
     {"truncation_side", kOnPrompt, R"("left")"},
     {"use_beam_search", kOnAnswer, "false"},
@@ -217,8 +219,8 @@ constexpr KnownField kKnownFields[] = {
     {"penalize_nl", kOnAnswer, "false"},
     {"post_sampling_probs", kOnAnswer, "false"},
     {"preserved_tokens", kOnAnswer},
-    {"reasoning_budget", kOnAnswer, "-1"},
-    {"reasoning_budget_tokens", kOnAnswer, "-1"},
+    {"reasoning_budget", kOnAnswer, "-1", kLimitField},
+    {"reasoning_budget_tokens", kOnAnswer, "-1", kLimitField},
     {"reasoning_format", kOnAnswer, R"("auto", "deepseek")", "separate_reasoning"},
     {"repeat_last_n", kOnAnswer, "-1, 64"},
     {"repeat_penalty", kOnAnswer, "1", "repetition_penalty"},
@@ -232,7 +234,7 @@ constexpr KnownField kKnownFields[] = {
     {"t_max_predict_ms", kOnAnswer, "-1, 0"},
     {"t_max_prompt_ms", kOnAnswer, "-1, 0"},
     {"thinking", kOnAnswer, "", kThinkingField},
-    {"thinking_budget_tokens", kOnAnswer, "-1"},
+    {"thinking_budget_tokens", kOnAnswer, "-1", kLimitField},
     {"thinking_forced_open", kOnAnswer, "false"},
     {"top_n_sigma", kOnAnswer, "-1, 0"},
     {"typical_p", kOnAnswer, "1"},
@@ -273,7 +275,7 @@ constexpr KnownField kKnownFields[] = {
 
     // ---- Variables of chat templates, outside chat_template_kwargs ----
     {"enable_thinking", kOnPrompt, "", kThinkingField},
-    {"thinking_budget", kOnPrompt, "-1", "chat_template_kwargs.thinking_budget"},
+    {"thinking_budget", kOnPrompt | kOnAnswer, "-1", kLimitField},
 };
 
 // Returns the first of the fields `names` that the endpoint reads, or an empty text.

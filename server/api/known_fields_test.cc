@@ -119,7 +119,8 @@ TEST(KnownFields, SayWhichFieldToUse) {
   kChats.ExpectRefusalOf("prompt", "\"B\"", "use messages");
   kChats.ExpectRefusalOf("reasoning", R"({"effort": "low"})", "use reasoning_effort");
   kChats.ExpectRefusalOf("enable_thinking", "false", "use chat_template_kwargs.enable_thinking");
-  kChats.ExpectRefusalOf("thinking_token_budget", "9", "allowed: null, -1");
+  kCompletions.ExpectRefusalOf("max_thinking_tokens", "9", "is not supported");
+  kCompletions.ExpectRefusalOf("thinking_token_budget", "9", "allowed: null, -1");
   kCompletions.ExpectRefusalOf("max_completion_tokens", "3", "use max_tokens");
   kCompletions.ExpectRefusalOf("grammar", "\"root ::= x\"", "use guided_grammar");
   kCompletions.ExpectRefusalOf("drafter", "\"none\"", "use speculation.drafter");

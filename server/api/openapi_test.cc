@@ -69,7 +69,8 @@ TEST(OpenApi, MatchesTheSamplingParameters) {
                  {"description", parameter.help},
                  {limits.excludes_low ? "exclusiveMinimum" : "minimum", limits.low}};
     if (!std::isinf(limits.high)) want["maximum"] = limits.high;
-    for (const char* schema : {"CompletionRequest", "ChatRequest", "ResponsesRequest"}) {
+    for (const char* schema :
+         {"CompletionRequest", "ChatRequest", "ResponsesRequest", "MessagesRequest"}) {
       EXPECT_EQ(Document()["components"]["schemas"][schema]["properties"][parameter.name], want);
     }
   });
@@ -86,6 +87,11 @@ TEST(OpenApi, HasEveryFieldOfEveryRequest) {
             PropertiesOf("ChatRequest"));
   EXPECT_EQ(AllowedBy(ParseResponsesRequest(unknown, model, absl::Now()).status()),
             PropertiesOf("ResponsesRequest"));
+  EXPECT_EQ(AllowedBy(ParseMessagesRequest(R"({"max_tokens": 1, "no_such_field": 1,
+                          "messages": [{"role": "user", "content": "x"}]})",
+                                           model, absl::Now())
+                          .status()),
+            PropertiesOf("MessagesRequest"));
   IgnoredFields ignored;
   std::set<std::string> of_tokenize;
   for (const char* body :
@@ -125,6 +131,8 @@ TEST(OpenApi, HasAnExampleOfEveryBody) {
       EXPECT_TRUE(ParseChatRequest(body, model, absl::Now()).ok()) << path;
     } else if (absl::EndsWith(schema, "/ResponsesRequest")) {
       EXPECT_TRUE(ParseResponsesRequest(body, model, absl::Now()).ok()) << path;
+    } else if (absl::EndsWith(schema, "/MessagesRequest")) {
+      EXPECT_TRUE(ParseCountTokensRequest(body, model, absl::Now()).ok()) << path;
     } else if (absl::EndsWith(schema, "/TokenizeRequest")) {
       EXPECT_TRUE(TokenizeBody(body, model, absl::Now(), &ignored).ok()) << path;
     } else {

@@ -71,6 +71,91 @@ TEST(ReasoningRequests, FindTheFormatInTemplateOrVocabulary) {
   EXPECT_FALSE(ReasoningFormat::Of(*ChatTemplate::Parse("", "", ""), **tokenizer).has_value());
 }
 
+// ---- Limits ----
+
+TEST(ReasoningLimits, HaveTheNamesOfOtherEngines) {
+  const ServedModel model = TestServedModel(kThinking);
+  const auto limit = [&](const std::string& fields) {
+    const auto request = ReasoningChat(model, ", " + fields);
+    EXPECT_TRUE(request.ok()) << request.status();
+    if (!request.ok() || !request->request.thinking_budget.has_value()) return -1;
+    EXPECT_EQ(request->request.thinking_budget->markers.start, Start::kMayBegin);
+    return request->request.thinking_budget->max_tokens;
+  };
+  for (const char* name :
+       {"max_thinking_tokens", "thinking_token_budget", "thinking_budget", "reasoning_budget",
+        "reasoning_budget_tokens", "thinking_budget_tokens"}) {
+    EXPECT_EQ(limit(absl::StrCat("\"", name, "\": 9")), 9) << name;
+    EXPECT_EQ(limit(absl::StrCat("\"", name, "\": 0")), 0) << name;
+    EXPECT_EQ(limit(absl::StrCat("\"", name, "\": null")), -1) << name;
+    if (std::string(name) == "max_thinking_tokens") continue;
+    EXPECT_EQ(limit(absl::StrCat("\"", name, "\": -1")), -1) << name;
+  }
+  EXPECT_EQ(limit(R"("custom_params": {"thinking_budget": 9})"), 9);
+  EXPECT_EQ(limit(R"("custom_params": {}, "reasoning_budget": 9, "max_thinking_tokens": 9)"), 9);
+  EXPECT_EQ(limit(R"("separate_reasoning": false, "max_thinking_tokens": 9)"), 9);
+}
+
+TEST(ReasoningLimits, MustBeNumbersThatAgree) {
+  const ServedModel model = TestServedModel(kThinking);
+  const auto refuse = [&](const std::string& fields, const std::string& param,
+                          const std::string& part) {
+    ExpectRefusal(ReasoningChat(model, ", " + fields), param, part);
+  };
+  refuse(R"("max_thinking_tokens": -1)", "max_thinking_tokens",
+         "max_thinking_tokens: must be at least 0, got -1");
+  refuse(R"("max_thinking_tokens": "9")", "max_thinking_tokens", "max_thinking_tokens: ");
+  refuse(R"("thinking_budget": -2)", "thinking_budget", "must be at least -1, got -2");
+  refuse(R"("max_thinking_tokens": 9, "reasoning_budget": 8)", "reasoning_budget",
+         "8 is not the same as max_thinking_tokens");
+  refuse(R"("custom_params": {"thinking_budget": 9, "other": 1})", "custom_params.other",
+         "is not supported");
+  refuse(R"("custom_params": {"thinking_budget": "x"})", "custom_params.thinking_budget", "");
+}
+
+TEST(ReasoningLimits, NeedAModelThatMarksItsReasoning) {
+  const ServedModel model = TestServedModel("{{ messages[-1].content }}");
+  for (const char* name : {"max_thinking_tokens", "reasoning_budget"}) {
+    ExpectRefusal(ReasoningChat(model, absl::StrCat(", \"", name, "\": 0")), name,
+                  "0 is not possible: the model's chat template and vocabulary have no markers of "
+                  "reasoning");
+  }
+  EXPECT_TRUE(ReasoningChat(model, R"(, "reasoning_budget": -1)").ok());
+  EXPECT_TRUE(ReasoningChat(model, R"(, "reasoning_effort": "none")").ok());
+}
+
+TEST(ReasoningLimits, FollowFromAnEffortThatTheTemplateDoesNotRead) {
+  const auto limit = [](const ServedModel& model, const std::string& fields) {
+    const auto request = ReasoningChat(model, fields);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request->request.thinking_budget.has_value()
+               ? request->request.thinking_budget->max_tokens
+               : -1;
+  };
+  const ServedModel model = TestServedModel(kThinking);
+  EXPECT_EQ(limit(model, R"(, "reasoning_effort": "none")"), 0);
+  EXPECT_EQ(limit(model, R"(, "reasoning_effort": "none", "max_thinking_tokens": 7)"), 7);
+  for (const char* effort : {"minimal", "low", "medium", "high", "xhigh", "other"}) {
+    EXPECT_EQ(limit(model, absl::StrCat(R"(, "reasoning_effort": ")", effort, "\"")), -1);
+  }
+  const ServedModel reads =
+      TestServedModel(absl::StrCat(kThinking, "{{ '' if reasoning_effort == 'none' }}"));
+  EXPECT_EQ(limit(reads, R"(, "reasoning_effort": "none")"), -1);
+  const ServedModel opens = TestServedModel("{{ messages[-1].content ~ '<think>' }}");
+  EXPECT_EQ(limit(opens, R"(, "reasoning_effort": "none")"), -1);
+}
+
+TEST(ReasoningLimits, AreThoseOfResponsesToo) {
+  const ServedModel model = TestServedModel(kThinking);
+  const auto request = ParseResponsesRequest(R"({"input": "A", "max_thinking_tokens": 9})", model,
+                                             absl::UnixEpoch());
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->request.thinking_budget->max_tokens, 9);
+  ExpectRefusal(ParseResponsesRequest(R"({"input": "A", "reasoning": {"max_tokens": 9}})", model,
+                                      absl::UnixEpoch()),
+                "reasoning.max_tokens", "use max_thinking_tokens");
+}
+
 // ---- Constraints ----
 
 // Decides whether a request's grammar accepts a whole text.

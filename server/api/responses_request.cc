@@ -174,7 +174,10 @@ void ReadReasoning(RequestFields* fields, ChatInput* chat) {
   reasoning.Read("effort", &effort);
   if (!effort.empty()) chat->kwargs["reasoning_effort"] = effort;
   for (const char* name : {"summary", "generate_summary"}) reasoning.Ignore(name);
-  for (const char* name : {"enabled", "max_tokens", "budget_tokens"}) reasoning.AllowOnly(name, {});
+  reasoning.AllowOnly("enabled", {});
+  for (const char* name : {"max_tokens", "budget_tokens"}) {
+    reasoning.AllowOnly(name, {}, "max_thinking_tokens");
+  }
   fields->Fail(reasoning.Finish());
 }
 
@@ -252,6 +255,8 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   IgnoreUnwrittenNames("input", model, &fields);
   ReadTemplateVariables(&fields, &chat);
   ReadReasoning(&fields, &chat);
+  ReasoningFields reasoning;
+  reasoning.ReadLimit(&fields);
   ReadToolsOfResponse(model, &fields, &chat, &request);
   request.has_generic_tools = HasGenericTools(chat, model);
   request.repeated = RepeatedFields(&fields);
@@ -265,7 +270,7 @@ absl::StatusOr<ApiRequest> ParseResponsesRequest(absl::string_view body, const S
   absl::StatusOr<std::vector<TokenId>> ids = EncodeChatInput(chat, model);
   if (!ids.ok()) return InItemsNames(ids.status(), names);
   request.prompts.push_back(*std::move(ids));
-  RETURN_IF_ERROR(SetReasoning({}, chat, model, &request));
+  RETURN_IF_ERROR(SetReasoning(reasoning, std::move(chat), model, &request));
   AddEndTokens(model, &request.request);
   RETURN_IF_ERROR(SetLengths(model, lengths, std::numeric_limits<int>::max(), &request));
   return request;

@@ -39,12 +39,12 @@ struct ServedModel {
   absl::StatusOr<ChatTemplate> chat_template;  // or why it cannot be used
   // The answer to GET /tokenizer_info, or why there is none.
   absl::StatusOr<std::string> tokenizer_info = std::string();
-  ToolFormat tool_format = {};  // of its tool calls
-  // How it marks its reasoning; empty if reasoning stays in the text.
-  std::optional<ReasoningFormat> reasoning = {};
-  std::string drafter = "none";            // default drafter of a request
-  std::vector<std::string> drafters = {};  // that a request may name, in addition to "none"
-  bool parallel_draft = false;             // whether the draft model drafts in one pass
+  ToolFormat tool_format = {};                    // of its tool calls
+  std::optional<ReasoningFormat> reasoning = {};  // how it marks its reasoning
+  bool splits_reasoning = true;                   // whether answers have reasoning separately
+  std::string drafter = "none";                   // default drafter of a request
+  std::vector<std::string> drafters = {};         // that a request may name, in addition to "none"
+  bool parallel_draft = false;                    // whether the draft model drafts in one pass
   int context_length = 0;
   int64_t cache_tokens = 0;  // capacity of the target's cache
   // The maximum number of sequences of one request.

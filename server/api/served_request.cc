@@ -157,14 +157,15 @@ ServedRequest::Update ServedRequest::Take() {
     update.is_over = num_running_ == 0 || !status.ok();
   }
   if (events.empty() && !update.is_over) return update;
+  const ErrorForm form = request_.is_message ? ErrorForm::kAnthropic : ErrorForm::kOpenAi;
   if (!request_.stream) {
-    update.response = status.ok() ? FullResponse() : ErrorResponse(status);
+    update.response = status.ok() ? FullResponse() : ErrorResponse(status, form);
     return update;
   }
   if (!status.ok()) {
     CancelOthers();
     if (!has_begun_ && !head_is_sent_) {
-      update.response = ErrorResponse(status);
+      update.response = ErrorResponse(status, form);
       return update;
     }
   } else if (!has_begun_) {

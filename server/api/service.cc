@@ -11,8 +11,8 @@
 #include "base/json/json_text.h"
 #include "base/json/json_writer.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/string_view.h"
-#include "server/api/api_error.h"
 #include "server/api/chat_fields.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
@@ -49,7 +49,6 @@ constexpr std::string_view kNotServed[] = {"/v1/embeddings",
                                            "/v1/assistants",
                                            "/v1/threads",
                                            "/v1/realtime",
-                                           "/v1/messages",
                                            "/v1/vector_stores",
                                            "/rerank",
                                            "/v1/responses/",
@@ -121,6 +120,7 @@ struct Route {
   // constraint.
   absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
   std::string_view id_prefix = "";  // of its answer's id
+  ErrorForm errors = ErrorForm::kOpenAi;
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -149,6 +149,10 @@ absl::Span<const Route> Service::Routes() {
       {"POST", "/v1/chat/completions", true, &Service::Generate, false, ParseChatRequest,
        "chatcmpl-"},
       {"POST", "/v1/responses", true, &Service::Generate, false, ParseResponsesRequest, "resp_"},
+      {"POST", "/v1/messages", true, &Service::Generate, false, ParseMessagesRequest, "msg_",
+       ErrorForm::kAnthropic},
+      {"POST", "/v1/messages/count_tokens", true, &Service::CountTokens, false,
+       ParseCountTokensRequest, "", ErrorForm::kAnthropic},
       {"POST", "/v1/completions/render", true, &Service::Render, false, ParseCompletion},
       {"POST", "/v1/chat/completions/render", true, &Service::Render, false, ParseChatRequest}};
   return kRoutes;
@@ -169,7 +173,7 @@ Service::Service(Engine* engine, ServiceOptions options)
   model_.sampling = options_.sampling;
   model_.fingerprint = options_.system_fingerprint;
   model_.is_strict = options_.strict_requests;
-  if (!options_.splits_reasoning) model_.reasoning.reset();
+  model_.splits_reasoning = options_.splits_reasoning;
 }
 
 const Route* Service::RouteOf(const HttpRequest& head) {
@@ -235,6 +239,10 @@ std::string Service::RequestIdOf(std::string_view given) {
   return absl::StrCat("req-", absl::Hex(absl::ToUnixNanos(started_)), "-", num_named_.fetch_add(1));
 }
 
+ErrorForm Service::ErrorFormOf(const HttpRequest& head) {
+  return head.route == nullptr ? ErrorForm::kOpenAi : head.route->errors;
+}
+
 bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
@@ -244,31 +252,39 @@ bool Service::MayBlock(const HttpRequest& head) { return head.route->parse != nu
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
   absl::string_view given = request.authorization;
-  if (!absl::StartsWithIgnoreCase(given, "Bearer ")) {
+  if (given.empty() && !request.api_key.empty()) {
+    given = request.api_key;
+  } else if (absl::StartsWithIgnoreCase(given, "Bearer ")) {
+    given.remove_prefix(7);
+  } else {
     return absl::UnauthenticatedError(
-        "this server requires an API key in the header \"Authorization: Bearer KEY\"");
+        "this server requires an API key in the header \"Authorization: Bearer KEY\" or "
+        "\"x-api-key: KEY\"");
   }
-  given.remove_prefix(7);
   if (EqualsSecret(given, options_.api_key)) return absl::OkStatus();
   return absl::UnauthenticatedError("the API key is wrong");
 }
 
-std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
-                                                  std::optional<uint64_t> body_size) {
-  if (absl::Status status = sites_.Check(head); !status.ok()) return ErrorResponse(status);
-  if (head.route == nullptr) return AnswerWithoutRoute(head);
-  if (head.route->needs_key) {
-    if (absl::Status status = CheckKey(head); !status.ok()) return ErrorResponse(status);
-  }
-  if (absl::Status status = SiteRules::CheckContentType(head); !status.ok()) {
-    return ErrorResponse(status);
-  }
+absl::Status Service::CheckHead(const HttpRequest& head, std::optional<uint64_t> body_size) {
+  if (head.route->needs_key) RETURN_IF_ERROR(CheckKey(head));
+  RETURN_IF_ERROR(SiteRules::CheckContentType(head));
   if (MayBlock(head)) {
-    if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
-    if (admission_.is_closed()) return ErrorResponse(ServerIsStopping());
+    RETURN_IF_ERROR(engine_->health());
+    if (admission_.is_closed()) return ServerIsStopping();
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
-  if (body_size.value_or(0) > limit) return ErrorResponse(BodyTooLarge());
+  return body_size.value_or(0) > limit ? BodyTooLarge() : absl::OkStatus();
+}
+
+std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
+                                                  std::optional<uint64_t> body_size) {
+  if (absl::Status status = sites_.Check(head); !status.ok()) {
+    return ErrorResponse(status, ErrorFormOf(head));
+  }
+  if (head.route == nullptr) return AnswerWithoutRoute(head);
+  if (absl::Status status = CheckHead(head, body_size); !status.ok()) {
+    return ErrorResponse(status, ErrorFormOf(head));
+  }
   return std::nullopt;
 }
 
@@ -344,7 +360,8 @@ Service::Reply Service::Models(const HttpRequest& request) {
       {"parallel_draft", model_.parallel_draft},
       {"chat_template",
        model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
-      {"has_chat_template", model_.HasChatTemplate()}};
+      {"has_chat_template", model_.HasChatTemplate()},
+      {"has_reasoning", model_.reasoning.has_value()}};
   constexpr std::string_view kOne = "/v1/models/";
   if (request.path.size() <= kOne.size()) {
     return JsonResponse({{"object", "list"}, {"data", Json::array({model})}});
@@ -397,9 +414,17 @@ void Service::LogIgnored(const IgnoredFields& fields) {
 
 // ---- Text ----
 
+// {"messages": [...]} to {"input_tokens": 12}
+Service::Reply Service::CountTokens(const HttpRequest& http) {
+  const absl::StatusOr<ApiRequest> parsed = http.route->parse(http.body, model_, absl::Now());
+  if (!parsed.ok()) return ErrorResponse(parsed.status(), http.route->errors);
+  const Json answer = {{"input_tokens", parsed->prompts.front().size()}};
+  return TextAnswer(DumpJson(answer), parsed->ignored);
+}
+
 Service::Reply Service::Generate(const HttpRequest& http) {
   absl::StatusOr<ApiRequest> request = http.route->parse(http.body, model_, absl::Now());
-  if (!request.ok()) return ErrorResponse(request.status());
+  if (!request.ok()) return ErrorResponse(request.status(), http.route->errors);
   request->request.request_id = http.id;
   request->request.client = http.client;
   LogIgnored(request->ignored);
@@ -413,7 +438,7 @@ Service::Reply Service::Generate(const HttpRequest& http) {
                          num_requests_.fetch_add(1)),
       .created = absl::ToUnixSeconds(absl::Now())};
   auto generation = ServedRequest::Start(host, *std::move(request), stamp, http.received);
-  if (!generation.ok()) return ErrorResponse(generation.status());
+  if (!generation.ok()) return ErrorResponse(generation.status(), http.route->errors);
   return *std::move(generation);
 }
 

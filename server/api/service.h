@@ -18,6 +18,7 @@
 #include "base/instant.h"
 #include "base/json/request_fields.h"
 #include "server/api/admission.h"
+#include "server/api/api_error.h"
 #include "server/api/served_request.h"
 #include "server/api/site_rules.h"
 #include "server/http_message.h"
@@ -68,6 +69,8 @@ class Service {
   std::string RequestIdOf(std::string_view given);
   // Returns the headers that every answer to this request has.
   std::vector<std::pair<std::string, std::string>> Headers(const HttpRequest& head) const;
+  // Returns how errors of this request are written.
+  static ErrorForm ErrorFormOf(const HttpRequest& head);
   // Returns whether the request is a cheap health or metrics probe.
   static bool IsProbe(const HttpRequest& head);
   // Returns whether Handle may block, for example until a thread has compiled a constraint.
@@ -89,6 +92,8 @@ class Service {
   static absl::Span<const Route> Routes();
   HttpResponse AnswerWithoutRoute(const HttpRequest& head) const;
   absl::Status CheckKey(const HttpRequest& request) const;
+  // REQUIRES: head.route is not null.
+  absl::Status CheckHead(const HttpRequest& head, std::optional<uint64_t> body_size);
   static std::string AllowedMethods(const HttpRequest& head);
   HttpResponse Options(const HttpRequest& head) const;
 
@@ -105,6 +110,7 @@ class Service {
   Reply Tokenize(const HttpRequest& request);
   Reply Detokenize(const HttpRequest& request);
   Reply Render(const HttpRequest& request);
+  Reply CountTokens(const HttpRequest& http);
   Reply Generate(const HttpRequest& http);
   Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);

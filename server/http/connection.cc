@@ -165,6 +165,7 @@ void Connection::TakeHead() {
   request_.requested_method = Text(head[http::field::access_control_request_method]);
   request_.requested_headers = Text(head[http::field::access_control_request_headers]);
   request_.authorization = Text(head[http::field::authorization]);
+  request_.api_key = Text(head["x-api-key"]);
   request_.content_type = Text(head[http::field::content_type]);
   request_.client = ClientNetwork(client_);
   request_.id = set_->service().RequestIdOf(Text(head["X-Request-Id"]));
@@ -224,7 +225,7 @@ void Connection::ParseBody() {
 // Answers with the error in the request, if the client is still connected.
 void Connection::OnReadFailure(beast::error_code error) {
   if (error == http::error::body_limit) {
-    return Respond(ErrorResponse(set_->service().BodyTooLarge()), /*may_go_on=*/false);
+    return Respond(ErrorOf(set_->service().BodyTooLarge()), /*may_go_on=*/false);
   }
   if (error == http::error::buffer_overflow && parser_->is_header_done()) {
     return Respond(NotHttp("the framing of a chunk is too long"), /*may_go_on=*/false);
@@ -247,7 +248,7 @@ void Connection::Dispatch() {
   const bool is_large = request_.body.size() > kLargeBody;
   if (is_large) {
     auto share = set_->service().large_bodies().Take(static_cast<int64_t>(request_.body.size()));
-    if (!share.ok()) return Respond(ErrorResponse(share.status()), /*may_go_on=*/true);
+    if (!share.ok()) return Respond(ErrorOf(share.status()), /*may_go_on=*/true);
     large_body_ = *std::move(share);
   }
   net::thread_pool* pool = nullptr;
@@ -557,8 +558,7 @@ void Connection::OnLingered(beast::error_code error) {
 void Connection::GiveUp() {
   const bool may_answer = in_exchange_ && !is_writing_ && !is_streaming_;
   const auto answer = [this] {
-    Respond(ErrorResponse(absl::UnknownError("the server failed; see its log")),
-            /*may_go_on=*/false);
+    Respond(ErrorOf(absl::UnknownError("the server failed; see its log")), /*may_go_on=*/false);
   };
   if (!may_answer || !Attempt("answer", answer)) Close();
 }

@@ -50,6 +50,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void ReadHead();
   void OnHead(beast::error_code error);
   void TakeHead();
+  // Returns an error in the form of the request's endpoint.
+  HttpResponse ErrorOf(const absl::Status& status) const {
+    return ErrorResponse(status, Service::ErrorFormOf(request_));
+  }
   std::optional<HttpResponse> RefusalOfHead();
   void ReadBody();
   void ParseBody();

@@ -3,6 +3,8 @@
 const MOST_DRAFT_TOKENS = 8;
 const FIRST_DRAFT_TOKENS = '3'; // with 'auto' there are often fewer colours to see
 const VERIFIERS = ['auto', 'exact_match', 'block', 'token'];
+// The places of the slider for a limit on the reasoning. The last one is no limit.
+const THINKING_TOKENS = [0, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, undefined];
 // Maps the fields of a request to the controls that set them.
 const CONTROLS = {
   prompt: 'prompt',
@@ -10,6 +12,7 @@ const CONTROLS = {
   max_tokens: 'max-tokens',
   temperature: 'temperature',
   seed: 'seed',
+  max_thinking_tokens: 'thinking',
   'speculation.draft_tokens': 'draft-tokens',
   'speculation.drafter': 'drafter',
   'speculation.verifier': 'verifier',
@@ -26,6 +29,18 @@ function fill(select, options) {
 function numberIn(id) {
   const text = byId(id).value.trim();
   return text === '' ? undefined : Number(text);
+}
+
+// Undefined if there is no limit, or nothing to limit.
+function thinkingTokens() {
+  return byId('thinking-field').hidden ? undefined : THINKING_TOKENS[Number(byId('thinking').value)];
+}
+
+function showThinking() {
+  const tokens = thinkingTokens();
+  const words = tokens === undefined ? 'no limit' : `${tokens.toLocaleString('en')} tokens`;
+  byId('thinking-words').textContent = tokens === 0 ? 'none' : words;
+  byId('thinking').setAttribute('aria-valuetext', byId('thinking-words').textContent);
 }
 
 // Shows buttons for texts, [name, text] each, that call onPick(text).
@@ -45,12 +60,16 @@ export function prepareForm() {
   byId('draft-tokens').value = FIRST_DRAFT_TOKENS;
   fill(byId('verifier'), VERIFIERS.map((name) => [name, name.replace('_', ' ')]));
   fill(byId('drafter'), [['none', 'none']]);
+  byId('thinking').max = byId('thinking').value = THINKING_TOKENS.length - 1;
+  byId('thinking').addEventListener('input', showThinking);
 }
 
 export function offer(model) {
   const drafters = [...new Set([model.drafter, ...model.drafters, 'none'])];
   fill(byId('drafter'), drafters.map((name) => [name, name]));
   byId('max-tokens').max = model.max_model_len;
+  byId('thinking-field').hidden = !model.has_reasoning;
+  showThinking();
 }
 
 export function readSettings() {
@@ -64,6 +83,7 @@ export function readSettings() {
     max_tokens: numberIn('max-tokens'),
     temperature: numberIn('temperature'),
     seed: numberIn('seed'),
+    max_thinking_tokens: thinkingTokens(),
     speculation,
   };
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs unmodified clients with `tandem serve`: packages (openai, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
+"""Runs unmodified clients with `tandem serve`: packages (openai, anthropic, litellm, langchain-openai, instructor), programs (llm, curl, lm-eval,
 schemathesis), vllm-router in front of two servers, and prometheus_client's parser.
 
 Each package is installed from PyPI into its own environment below --venvs, which is made if missing and never inside the repository except in its
@@ -30,7 +30,8 @@ import serving  # noqa: E402
 KEY = "check"
 # The name of a check, the package, the modules to import, and a dependency that the package does not install.
 PACKAGES = [("openai", "openai", "openai"), ("metrics", "prometheus_client", "prometheus_client"), ("litellm", "litellm", "litellm, mcp", "mcp"),
-            ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor")]
+            ("langchain", "langchain-openai", "langchain_openai"), ("instructor", "instructor", "instructor"),
+            ("anthropic", "anthropic", "anthropic")]
 CLIENTS = ",".join([*(entry[0] for entry in PACKAGES), "curl", "llm", "lm-eval", "router", "router-kv", "router-pd", "schema"])
 FULL = ["--max-batch", "1", "--max-waiting", "0"]
 

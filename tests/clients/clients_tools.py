@@ -102,6 +102,10 @@ def check_openai_reasoning(client, check):
           parts[-1].usage.completion_tokens_details.reasoning_tokens == usage.completion_tokens_details.reasoning_tokens, deltas)
     cut = create(**{**ask, "max_tokens": 1}).choices[0]
     check("reasoning that is cut", cut.finish_reason == "length" and cut.message.content is None and cut.message.reasoning_content, cut)
+    for limit in (0, 3):
+        short = create(**{**ask, "extra_body": {**THINKING, "max_thinking_tokens": limit}})
+        check("limited reasoning", short.choices[0].message.content and
+              0 < short.usage.completion_tokens_details.reasoning_tokens <= limit + 1, short)
     held = client.chat.completions.parse(**{**ask, "max_tokens": 400}, response_format=Weather).choices[0].message
     check("an object after reasoning", isinstance(held.parsed, Weather) and held.reasoning_content, held)
     called = create(**{**ask, "max_tokens": 400}, tools=TOOLS, tool_choice=NAMED)

@@ -1,5 +1,5 @@
-"""The checks of check_clients.py that need a package: `clients_worker.py openai`, `metrics`, `litellm`, `langchain` or `instructor`, each in its
-own environment's Python.
+"""The checks of check_clients.py that need a package: `clients_worker.py openai`, `anthropic`, `metrics`, `litellm`, `langchain` or `instructor`,
+each in its own environment's Python.
 
 TANDEM_URL is the server, TANDEM_FULL_URL a server that holds a single request, and TANDEM_CALLS_URL one whose model thinks and calls
 functions. TANDEM_KEY is the key of all three.
@@ -46,14 +46,25 @@ def check_openai():
     clients_tools.check_openai(openai, openai.OpenAI(base_url=CALLS_URL + "/v1", api_key=KEY, max_retries=0), check, fails_with)
 
 
+def check_anthropic():
+    import anthropic
+    import clients_anthropic
+    clients_anthropic.check_anthropic(anthropic, CALLS_URL, KEY, check)
+
+
 def check_completions(client):
     whole = client.completions.create(**GREEDY)
     text = whole.choices[0].text
     check("completion", whole.object == "text_completion" and len(text) > 10 and whole.usage.completion_tokens > 0)
     check("speculation in the answer", 0 <= whole.speculation["acceptance_rate"] <= 1)
+    counts = whole.metrics["speculative_decoding"]
+    check("vLLM's counts in the answer", counts["num_draft_tokens"] == whole.speculation["proposed"] > 0 and
+          sum(counts["acceptance_histogram"]) == counts["num_spec_steps"] and
+          sum(i * n for i, n in enumerate(counts["acceptance_histogram"])) == counts["num_accepted_draft_tokens"], counts)
     parts = list(client.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
     check("joined stream equals the whole answer", "".join(p.choices[0].text for p in parts if p.choices) == text)
     check("stream's usage", parts[-1].usage.completion_tokens == whole.usage.completion_tokens)
+    check("vLLM's counts in the stream's last chunk", parts[-1].metrics["speculative_decoding"]["num_draft_tokens"] > 0)
     several = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
     again = client.completions.create(**{**GREEDY, "temperature": 1}, n=3, seed=5)
     check("n", [c.index for c in several.choices] == [0, 1, 2] and len({c.text for c in several.choices}) > 1)
@@ -257,5 +268,5 @@ def check_metrics():
 
 if __name__ == "__main__":
     {"openai": check_openai, "metrics": check_metrics, "litellm": check_litellm, "langchain": check_langchain,
-     "instructor": check_instructor}[sys.argv[1]]()
+     "instructor": check_instructor, "anthropic": check_anthropic}[sys.argv[1]]()
     sys.exit(1 if failed else 0)

@@ -236,6 +236,25 @@ class ChatPage(ChatCase):
         self.say('And then?')
         self.assertEqual(self.messages()[1], assistant(first))
 
+    def test_limits_the_reasoning_of_a_model_that_has_some(self):
+        from page_world import THINKING, Server, make_talker
+        self.assertFalse(self.page.find('thinking').is_displayed())
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        make_talker(pathlib.Path(folder), THINKING)
+        server = Server(self.program, folder, '--model-name', 'thinker')
+        self.addCleanup(server.close)
+        page = self.page
+        page.open(server.origin)
+        for name, value in SETTINGS.items():
+            page.set(name, value)
+        self.assertEqual(page.text('thinking-words'), 'no limit')
+        self.say('Who was the king?')
+        self.assertNotIn('</think>', self.answer())
+        page.find('thinking').send_keys(Keys.HOME)
+        self.assertEqual(page.text('thinking-words'), 'none')
+        self.say('Who was the king?')
+        self.assertTrue(self.answer().startswith('</think>'))
+
     # ---- Appearance ----
 
     def test_has_contrast_in_light_and_dark_mode(self):

@@ -112,10 +112,12 @@ ReasoningStart StartOf(const ReasoningFormat& format, const Tokenizer& tokenizer
   return said.StartOfRest();
 }
 
-void AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer, const ChatInput& input,
-                  absl::Span<const TokenId> prompt, bool is_constrained, ChatAnswer* answer) {
+absl::Status AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                          const ChatInput& input, absl::Span<const TokenId> prompt,
+                          bool is_constrained, ChatAnswer* answer) {
   const std::optional<ReasoningFormat> format = ReasoningFormat::Of(chat, tokenizer);
-  if (!format.has_value()) return;
+  ASSIGN_OR_RETURN(const std::optional<int> limit, ThinkingLimitOf(input, chat, format));
+  if (!format.has_value()) return absl::OkStatus();
   ReasoningSplitter::Options options{.format = *format,
                                      .start = StartOf(*format, tokenizer, input, prompt)};
   // A caller's constraint covers the whole text, so reasoning must begin with its marker.
@@ -123,6 +125,14 @@ void AddReasoning(const ChatTemplate& chat, const Tokenizer& tokenizer, const Ch
   if (is_constrained && may_reason) options.start = ReasoningStart::kMayBegin;
   answer->reading.AddReasoning({.splitter = options}, tokenizer, &answer->constraint,
                                &answer->shown_special_tokens);
+  if (is_constrained && input.max_thinking_tokens.has_value()) {
+    return FieldError("max_thinking_tokens",
+                      absl::StrCat("found ", *limit, ", allowed next to a constraint: none"));
+  }
+  if (limit.has_value() && !is_constrained && answer->reading.reasoning.has_value()) {
+    answer->thinking_budget = {.max_tokens = *limit, .markers = options};
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -132,7 +142,7 @@ absl::StatusOr<ChatAnswer> ChatAnswer::Of(const ChatTemplate& chat, const Tokeni
                                           bool is_constrained) {
   ChatAnswer answer;
   RETURN_IF_ERROR(AddTools(chat, tokenizer, input.tools, is_constrained, &answer));
-  AddReasoning(chat, tokenizer, input, prompt, is_constrained, &answer);
+  RETURN_IF_ERROR(AddReasoning(chat, tokenizer, input, prompt, is_constrained, &answer));
   return answer;
 }
 

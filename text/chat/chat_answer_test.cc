@@ -98,6 +98,22 @@ TEST(ChatAnswer, FindsWhereReasoningBegins) {
   EXPECT_EQ(start(input), ReasoningStart::kNone);
 }
 
+TEST(ChatAnswer, LimitsTheReasoning) {
+  const auto tokenizer = BytesAnd({});
+  ChatInput input = HiWith(nullptr);
+  EXPECT_FALSE(AnswerOf(kOpensReasoning, *tokenizer, input)->thinking_budget.has_value());
+  input.max_thinking_tokens = 7;
+  const auto answer = AnswerOf(kOpensReasoning, *tokenizer, input);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_TRUE(answer->thinking_budget.has_value());
+  EXPECT_EQ(answer->thinking_budget->max_tokens, 7);
+  EXPECT_EQ(answer->thinking_budget->markers.start, ReasoningStart::kInside);
+  for (const auto& refused : {AnswerOf(kOpensReasoning, *tokenizer, input, /*is_constrained=*/true),
+                              AnswerOf("{{ messages[0].content }}", *tokenizer, input)}) {
+    EXPECT_EQ(FieldOf(refused.status()), "max_thinking_tokens") << refused.status();
+  }
+}
+
 TEST(ChatAnswer, HoldsStrictFunctionsToTheirSchemas) {
   const auto tokenizer = BytesAnd({});
   const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool));

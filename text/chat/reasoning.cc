@@ -6,8 +6,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/json/json_text.h"
 #include "base/string_view.h"
+#include "tandem/field_error.h"
 #include "tandem/json_value.h"
 #include "text/chat/tool_tags.h"
 
@@ -172,6 +174,42 @@ void ReasoningSplitter::EmitReasoning(std::string_view text, AnswerDelta* delta)
   spaces_.clear();
   delta->reasoning += text;
   has_emitted_ = true;
+}
+
+// ---- Limits ----
+
+namespace {
+
+// The limits that reasoning efforts mean for templates that have a variable `switched` to reason or
+// not, and do not read the effort.
+struct EffortLimit {
+  std::string_view switched;
+  std::string_view effort;
+  int max_tokens;
+};
+constexpr EffortLimit kEffortLimits[] = {{"enable_thinking", "none", 0},  // Qwen3, SmolLM3, GLM-4.5
+                                         {"thinking", "none", 0}};        // DeepSeek-V3.1, Granite
+
+}  // namespace
+
+absl::StatusOr<std::optional<int>> ThinkingLimitOf(const ChatInput& input, const ChatTemplate& chat,
+                                                   const std::optional<ReasoningFormat>& format) {
+  if (input.max_thinking_tokens.has_value() && !format.has_value()) {
+    return FieldError("max_thinking_tokens",
+                      absl::StrCat(*input.max_thinking_tokens,
+                                   " is not possible: the model's chat template and vocabulary "
+                                   "have no markers of reasoning"));
+  }
+  if (input.max_thinking_tokens.has_value() || !format.has_value()) {
+    return input.max_thinking_tokens;
+  }
+  const auto effort = input.kwargs.find("reasoning_effort");
+  if (effort == input.kwargs.end() || chat.Mentions("reasoning_effort")) return std::nullopt;
+  for (const EffortLimit& limit : kEffortLimits) {
+    if (IsText(*effort, View(limit.effort)) && chat.Mentions(limit.switched))
+      return limit.max_tokens;
+  }
+  return std::nullopt;
 }
 
 int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,
