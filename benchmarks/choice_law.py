@@ -4,11 +4,12 @@
   choice_law.py --target F.gguf                200 messages to a bank, eight labels, one example of each in the prompt
   choice_law.py --target F.gguf --json out.json
 
-benchmarks/choices/messages.tsv has the messages with their labels. Both laws are computed exactly, from the same rows: the conditional law
-is that of `choice_logprobs`, and the masked law is the product over a label's tokens of each token's share among the tokens that may come
-next, from `prompt_logprobs` of every label. Accuracy is that of the choice at temperature 0, and the expectation at temperature 1; the
-expected calibration error has ten bins of the likeliest label's probability. The time of an answer is that of a request at temperature 0,
-one at a time, the laws alternating, with the prompt in the cache. This is a measurement, not a test.
+benchmarks/choices/messages.tsv has the messages with their labels. Both laws are computed exactly, from the same rows: the
+conditional law is that of `choice_logprobs`, and the masked law is the product over a label's tokens of each token's share
+among the tokens that may come next, from the log-probabilities of every label's tokens. Accuracy is that of the choice at
+temperature 0, and the expectation at temperature 1; the expected calibration error has ten bins of the likeliest label's
+probability. The time of an answer is that of a request at temperature 0, one at a time, the laws alternating, with the
+prompt in the cache. This is a measurement, not a test.
 """
 import argparse
 import collections
@@ -53,12 +54,11 @@ def masked_law(sequences, logprobs):
     return law
 
 
-def token_logprobs(server, prompt, sequences):
-    """Returns the raw log-probabilities of the tokens of each sequence after the prompt."""
-    answer = ask(server, "/v1/completions", {"prompt": [prompt + tokens for tokens in sequences], "max_tokens": 0, "echo": True,
-                                             "prompt_logprobs": 0})
-    return [[choice["prompt_logprobs"][len(prompt) + i][str(token)]["logprob"] for i, token in enumerate(tokens)]
-            for choice, tokens in zip(answer["choices"], sequences)]
+def tokens_of(server, chat, label):
+    """Returns the tokens of a label as the answer, with its end, and their log-probabilities."""
+    answer = ask(server, "/v1/chat/completions", {"messages": chat, "guided_choice": [label], "choice_law": "conditional", "logprobs": True})
+    choice = answer["choices"][0]
+    return choice["token_ids"], [token["logprob"] for token in choice["logprobs"]["content"]]
 
 
 def calibration_error(laws, truths):
@@ -96,18 +96,15 @@ def main():
     examples = [of_label[label][i] for i in range(args.examples) for label in labels]
     asked = [row for label in labels for row in of_label[label][args.examples:]]
     server = serving.Server(args.bin, ["--target", args.target, "--threads", str(args.threads)])
-    end = ask(server, "/tokenize", {"prompt": "<|im_end|>", "add_special_tokens": False})["tokens"]
-    sequences = [ask(server, "/tokenize", {"prompt": label, "add_special_tokens": False})["tokens"] + end for label in labels]
     truths = [labels.index(label) for label, _ in asked]
     laws = {"masked": [], "conditional": []}
     greedy = {"masked": [], "conditional": []}
     times = {"masked": [], "conditional": []}
     for i, (_, message) in enumerate(asked):
         chat = chat_of(labels, examples, message)
-        prompt = ask(server, "/tokenize", {"messages": chat, "add_generation_prompt": True})["tokens"]
-        laws["masked"].append(masked_law(sequences, token_logprobs(server, prompt, sequences)))
+        sequences, logprobs = zip(*(tokens_of(server, chat, label) for label in labels))
+        laws["masked"].append(masked_law(sequences, logprobs))
         body = {"messages": chat, "guided_choice": labels, "temperature": 0}
-        ask(server, "/v1/chat/completions", body)  # the prompt is then in the cache for both
         for turn in range(args.turns):
             for law in ("masked", "conditional") if (i + turn) % 2 == 0 else ("conditional", "masked"):
                 answer = ask(server, "/v1/chat/completions", {**body, "choice_law": law})
