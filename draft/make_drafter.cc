@@ -29,7 +29,8 @@ constexpr NamedValues<DraftSource, kNumDraftSources> kSourceNames = {
      {DraftSource::kForced, "forced"},
      {DraftSource::kPredicted, "predicted"},
      {DraftSource::kMemory, "memory"},
-     {DraftSource::kSuccessors, "successors"}}};
+     {DraftSource::kSuccessors, "successors"},
+     {DraftSource::kText, "text"}}};
 
 // Returns INVALID_ARGUMENT unless `parts` has the draft model or head that `kind` needs.
 absl::Status CheckHas(DrafterKind kind, const DrafterParts& parts) {

@@ -47,6 +47,11 @@ struct NgramDraftState final : DraftState {
   std::shared_ptr<const Tenant> tenant;  // or null
 
   const TextMemory* memory() const { return tenant == nullptr ? nullptr : tenant->memory.get(); }
+  // The longest match in the tenant's texts.
+  DraftTextMatch FindInTexts(absl::Span<const TokenId> context) const {
+    if (tenant == nullptr || tenant->texts == nullptr) return {};
+    return tandem::FindInTexts(*tenant->texts, context);
+  }
 };
 
 NgramIndex::Match FindMatch(NgramDraftState* state, absl::Span<const TokenId> context) {
@@ -148,6 +153,11 @@ int NgramDrafter::EvidenceOf(const NgramIndex::Match& match) {
   return 2 * by_length + (match.is_repeated ? 1 : 0);
 }
 
+int NgramDrafter::EvidenceOf(const DraftText::Match& match) {
+  const int by_length = match.length >= 16 ? 3 : match.length >= 8 ? 2 : match.length >= 6 ? 1 : 0;
+  return 2 * by_length + (match.is_repeated ? 1 : 0);
+}
+
 std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
                                                absl::Span<const TokenId> context) {
   auto* own = static_cast<NgramDraftState*>(state);
@@ -166,6 +176,15 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
                        .max_tokens = static_cast<int>(remembered.tokens().size()),
                        .num_unread = 0});
   }
+  if (const DraftTextMatch found = own->FindInTexts(context); found.text != nullptr) {
+    const size_t count = found.text->From(found.match.next).size();
+    if (count > 0) {
+      options.push_back({.source = DraftSource::kText,
+                         .evidence = EvidenceOf(found.match),
+                         .max_tokens = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens)),
+                         .num_unread = 0});
+    }
+  }
   return options;
 }
 
@@ -180,6 +199,15 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
         requests[i].source == DraftSource::kSuccessors) {
       const Remembered remembered(state->memory(), context, requests[i].granted);
       for (const TokenId token : remembered.tokens()) ProposeCertain(token, proposals[i]);
+      continue;
+    }
+    if (requests[i].source == DraftSource::kText) {
+      const DraftTextMatch found = state->FindInTexts(context);
+      if (found.text == nullptr) continue;
+      const absl::Span<const TokenId> next = found.text->From(found.match.next);
+      for (const TokenId token : next.first(std::min<size_t>(next.size(), requests[i].granted))) {
+        ProposeCertain(token, proposals[i]);
+      }
       continue;
     }
     const NgramIndex::Match match = FindMatch(state, context);

@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "base/hash_map.h"
+#include "draft/draft_text.h"
 #include "draft/drafter.h"
 #include "tandem/types.h"
 
@@ -50,8 +51,9 @@ class NgramIndex {
 
 // Prompt lookup (Saxena 2023): proposes the tokens that followed the latest earlier occurrence of
 // the text's end, in the prompt or in the output. A second option proposes the tokens that usually
-// followed in texts of the same tenant (TextMemory). Tokens are not drawn: each is proposed with
-// certainty.
+// followed in texts of the same tenant (TextMemory), and a third the tokens after the longest match
+// in the texts that the tenant was given to draft from (DraftText). Tokens are not drawn: each is
+// proposed with certainty.
 class NgramDrafter final : public Drafter {
  public:
   std::string_view name() const override { return "ngram"; }
@@ -68,6 +70,8 @@ class NgramDrafter final : public Drafter {
   // Returns the evidence class of a match, in [0, kNumEvidence). It depends on the length, and on
   // whether the last two occurrences continue with the same token.
   static int EvidenceOf(const NgramIndex::Match& match);
+  // The same for a match in a given text, and whether other matches there continue alike.
+  static int EvidenceOf(const DraftText::Match& match);
 };
 
 }  // namespace tandem

@@ -81,7 +81,20 @@ std::shared_ptr<Tenant> Tenants::Make(const CacheSalt& salt) const {
     tenant->memory = std::make_unique<TextMemory>(share);
   }
   if (salt != nullptr) tenant->speculation = std::make_unique<TenantSpeculation>();
+  SetTexts(tenant.get());
   return tenant;
+}
+
+void Tenants::SetTexts(Tenant* tenant) const {
+  if (texts_ == nullptr) return;
+  tenant->texts = texts_->Of(tenant->salt == nullptr ? std::string_view() : *tenant->salt);
+}
+
+void Tenants::RefreshTexts() {
+  if (texts_ == nullptr || texts_->version() == texts_version_) return;
+  texts_version_ = texts_->version();
+  if (unsalted_ != nullptr) SetTexts(unsalted_.get());
+  for (const auto& tenant : salted_) SetTexts(tenant.get());
 }
 
 std::shared_ptr<Tenant> Tenants::Get(const CacheSalt& salt) {

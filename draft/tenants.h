@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "draft/draft_text_store.h"
 #include "draft/policy/tenant_speculation.h"
 #include "kvcache/kv_sequence.h"
 #include "tandem/types.h"
@@ -70,6 +72,7 @@ struct Tenant {
   CacheSalt salt;                                    // or null
   std::unique_ptr<TextMemory> memory{};              // null if memory is off or was dropped
   std::unique_ptr<TenantSpeculation> speculation{};  // null without a salt: the policy's own
+  std::shared_ptr<const DraftTextList> texts{};      // given to draft from; null if there are none
 };
 
 // The tenants of an engine. Each has a fixed share of the memory, so that one tenant's texts cannot
@@ -80,11 +83,15 @@ class Tenants {
  public:
   static constexpr int kMaxSaltedTenants = 16;
 
-  // `memory_bytes`: the size of all text memories together; 0: no memories.
-  explicit Tenants(int64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+  // `memory_bytes`: the size of all text memories together; 0: no memories. `texts` may be null.
+  explicit Tenants(int64_t memory_bytes, std::shared_ptr<const DraftTextStore> texts = nullptr)
+      : memory_bytes_(memory_bytes), texts_(std::move(texts)) {}
 
   // Returns the tenant of `salt`, and marks it as the most recently used.
   std::shared_ptr<Tenant> Get(const CacheSalt& salt);
+
+  // Gives every tenant its texts, if any were added or removed since the last call.
+  void RefreshTexts();
 
   int num_tenants() const { return static_cast<int>(salted_.size()) + (unsalted_ ? 1 : 0); }
   // The bytes in use by text memories.
@@ -93,7 +100,11 @@ class Tenants {
  private:
   std::shared_ptr<Tenant> Make(const CacheSalt& salt) const;
 
+  void SetTexts(Tenant* tenant) const;
+
   int64_t memory_bytes_;
+  std::shared_ptr<const DraftTextStore> texts_;
+  int64_t texts_version_ = 0;
   std::shared_ptr<Tenant> unsalted_;           // null before its first request
   std::list<std::shared_ptr<Tenant>> salted_;  // most recently used first
 };

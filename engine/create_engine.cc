@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "engine/engine_parts.h"
@@ -25,7 +27,8 @@ namespace {
 // memory.
 class ProcessBoundEngine final : public Engine {
  public:
-  explicit ProcessBoundEngine(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  ProcessBoundEngine(std::unique_ptr<Engine> engine, std::shared_ptr<DraftTextStore> texts)
+      : engine_(std::move(engine)), texts_(std::move(texts)) {}
   ~ProcessBoundEngine() override {
     if (!CheckProcess().ok()) (void)engine_.release();  // it would join missing threads
   }
@@ -59,6 +62,23 @@ class ProcessBoundEngine final : public Engine {
   }
   EngineLoad load() const override { return CheckProcess().ok() ? engine_->load() : EngineLoad(); }
 
+  absl::StatusOr<DraftTextInfo> AddDraftText(const DraftTextInput& input) override {
+    RETURN_IF_ERROR(CheckProcess());
+    absl::StatusOr<DraftTextInfo> info;
+    RETURN_IF_ERROR(Guarded("draft text", [&] {
+      info = texts_->Add(input, engine_->tokenizer());
+      return info.status();
+    }));
+    return info;
+  }
+  std::vector<DraftTextInfo> DraftTexts(const std::string& cache_salt) const override {
+    return CheckProcess().ok() ? texts_->List(cache_salt) : std::vector<DraftTextInfo>();
+  }
+  absl::Status RemoveDraftText(const std::string& id, const std::string& cache_salt) override {
+    RETURN_IF_ERROR(CheckProcess());
+    return texts_->Remove(id, cache_salt);
+  }
+
   // Constant data needs neither a thread nor a lock.
   const Tokenizer& tokenizer() const override { return engine_->tokenizer(); }
   ModelInfo target_info() const override { return engine_->target_info(); }
@@ -77,6 +97,7 @@ class ProcessBoundEngine final : public Engine {
   }
 
   std::unique_ptr<Engine> engine_;
+  const std::shared_ptr<DraftTextStore> texts_;
   const pid_t process_ = getpid();
 };
 
@@ -105,18 +126,38 @@ absl::StatusOr<EngineParts> LoadParts(const EngineOptions& options, bool keeps_s
     parts.learned_file = LearnedSpeculationFile(parts.options, parts.runtime->drafter_kind,
                                                 parts.runtime->backend->description());
   }
+  parts.texts = std::make_shared<DraftTextStore>(options.draft_text_bytes);
   ASSIGN_OR_RETURN(parts.store,
                    PromptStore::Open(std::move(store), parts.options, parts.runtime.get()));
   return parts;
 }
 
+// Returns `status`, an error of the file at `path`, as one of the option draft_texts.
+absl::Status OfDraftTexts(const absl::Status& status, const std::string& path) {
+  if (status.ok()) return status;
+  const absl::string_view what = status.message();
+  const bool is_named = absl::StartsWith(what, path);
+  return {status.code(), absl::StrCat("draft_texts: ", is_named ? "" : path + ": ", what)};
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> NewEngine(const EngineOptions& options, JudgeFunction judge,
                                                   bool keeps_speculation,
                                                   std::shared_ptr<PageStore> store = nullptr) {
+  std::vector<DraftTextInput> draft_texts;  // read before the models, which takes long
+  for (const std::string& path : options.draft_texts) {
+    absl::StatusOr<DraftTextInput> input = ReadDraftTextFile(path);
+    RETURN_IF_ERROR(OfDraftTexts(input.status(), path));
+    draft_texts.push_back(*std::move(input));
+  }
   std::unique_ptr<Engine> engine;
   RETURN_IF_ERROR(Guarded("loading", [&]() -> absl::Status {
     ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options, keeps_speculation, std::move(store)));
-    engine = std::make_unique<ProcessBoundEngine>(StartEngine(std::move(parts), std::move(judge)));
+    auto texts = parts.texts;
+    engine = std::make_unique<ProcessBoundEngine>(StartEngine(std::move(parts), std::move(judge)),
+                                                  std::move(texts));
+    for (const DraftTextInput& input : draft_texts) {
+      RETURN_IF_ERROR(OfDraftTexts(engine->AddDraftText(input).status(), input.name));
+    }
     return absl::OkStatus();
   }));
   return engine;
@@ -141,6 +182,16 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithStore(const EngineOption
 std::vector<DrafterKind> Engine::drafters() const {
   const DrafterKind own = drafter();
   return own == DrafterKind::kNone ? std::vector<DrafterKind>() : std::vector{own};
+}
+
+absl::StatusOr<DraftTextInfo> Engine::AddDraftText(const DraftTextInput& /*input*/) {
+  return absl::UnimplementedError("this engine has no texts to draft from");
+}
+std::vector<DraftTextInfo> Engine::DraftTexts(const std::string& /*cache_salt*/) const {
+  return {};
+}
+absl::Status Engine::RemoveDraftText(const std::string& /*id*/, const std::string& /*cache_salt*/) {
+  return absl::NotFoundError("this engine has no texts to draft from");
 }
 
 absl::StatusOr<Completion> Engine::Generate(Request request, OnPiece on_piece) {

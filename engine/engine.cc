@@ -49,7 +49,7 @@ class EngineImpl final : public Engine {
       : parts_(std::move(parts)),
         verifier_(runtime_.target.get(), std::move(judge)),
         learned_(parts_.learned_file, runtime_.head.get()),
-        tenants_(options_.draft_memory_bytes),
+        tenants_(options_.draft_memory_bytes, parts_.texts),
         prefixes_(&options_, &runtime_),
         delivery_(std::make_unique<Delivery>(options_.callback_thread)),
         thread_([this] { Work(); }) {}
@@ -123,6 +123,7 @@ class EngineImpl final : public Engine {
     EngineLoad load = load_;
     load.num_waiting += static_cast<int>(submitted_.size());
     if (store_ != nullptr) store_->Refresh(&load);
+    load.draft_text_bytes = parts_.texts->bytes_in_use();
     if (parts_.events != nullptr) {  // counted by another thread
       const KvEventStats stats = parts_.events->stats();
       load.kv_events = {.batches_published = stats.published, .batches_lost = stats.lost};
@@ -335,6 +336,7 @@ void EngineImpl::AnswerChecks() {
 }
 
 void EngineImpl::Step() {
+  tenants_.RefreshTexts();
   TakeTurns(options_.max_batch, &sessions_);
   std::vector<Session*> running = TakeStored(Admit());
   const auto any_ended = [&] {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "draft/draft_text_store.h"
 #include "engine/prompt_store.h"
 #include "engine/runtime.h"
 #include "kvcache/events/cache_events.h"
@@ -18,7 +19,8 @@ namespace tandem {
 struct EngineParts {
   EngineOptions options;  // with the paths of models
   std::unique_ptr<Runtime> runtime;
-  std::unique_ptr<PromptStore> store;   // or null
+  std::unique_ptr<PromptStore> store;  // or null
+  std::shared_ptr<DraftTextStore> texts;
   std::unique_ptr<CacheEvents> events;  // of the target's cache, or null
   std::string learned_file;             // LearnedSpeculationFile; empty if nothing is kept
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
+#include "draft/draft_text_store.h"
 #include "engine/choice_round.h"
 #include "tandem/field_error.h"
 #include "tandem/parameter.h"
@@ -65,14 +66,6 @@ absl::Status CheckDrafter(DrafterKind kind, const Runtime& runtime) {
   for (const DrafterKind one : drafters) absl::StrAppend(&allowed, ", ", View(NameOf(one)));
   return FieldError("drafter",
                     absl::StrCat("\"", View(NameOf(kind)), "\" cannot run, allowed: ", allowed));
-}
-
-// The limit bounds memory: each tenant keeps its salt.
-absl::Status CheckCacheSalt(const std::string& salt) {
-  constexpr size_t kMaxBytes = 1024;
-  if (salt.size() <= kMaxBytes) return absl::OkStatus();
-  return FieldError("cache_salt",
-                    absl::StrCat("must be at most ", kMaxBytes, " bytes, got ", salt.size()));
 }
 
 absl::StatusOr<std::vector<TokenId>> PromptOf(const Request& request, const EngineOptions& options,

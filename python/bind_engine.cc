@@ -32,6 +32,16 @@ void BindEngine(nb::module_& module) {
               &ModelInfo::mask_token, &ModelInfo::quantize, &ModelInfo::head_tokens,
               &ModelInfo::head_coverage>(info);
   AddRepr(info, {"path", "family", "dtype", "parameters", "vocab_size", "context_length"});
+  auto text = nb::class_<DraftTextInfo>(module, "DraftTextInfo", "Texts to draft from.");
+  text.def_prop_ro(
+      "created",
+      [](const DraftTextInfo& self) {
+        return absl::ToDoubleSeconds(self.created - absl::UnixEpoch());
+      },
+      "Seconds since 1970.");
+  AddReadOnly<&DraftTextInfo::id, &DraftTextInfo::name, &DraftTextInfo::num_texts,
+              &DraftTextInfo::num_tokens, &DraftTextInfo::bytes>(text);
+  AddRepr(text, {"id", "name", "num_texts", "num_tokens", "bytes"});
   auto store =
       nb::class_<StoreCounts>(module, "StoreCounts", "Counts of pages of both models in kv_store.");
   AddReadOnly<&StoreCounts::pages_written, &StoreCounts::bytes_written, &StoreCounts::pages_read,
@@ -59,8 +69,8 @@ void BindEngine(nb::module_& module) {
               &EngineLoad::draft_pages_in_use, &EngineLoad::stats, &EngineLoad::prompt_tokens,
               &EngineLoad::prefix_queries, &EngineLoad::prefix_hits, &EngineLoad::draft_prefix_hits,
               &EngineLoad::preemptions, &EngineLoad::draft_memory_bytes,
-              &EngineLoad::draft_memory_tenants, &EngineLoad::store, &EngineLoad::transfer,
-              &EngineLoad::kv_events>(load);
+              &EngineLoad::draft_memory_tenants, &EngineLoad::draft_text_bytes, &EngineLoad::store,
+              &EngineLoad::transfer, &EngineLoad::kv_events>(load);
   AddRepr(load, {"num_running", "num_waiting", "target_pages_in_use", "draft_pages_in_use",
                  "prompt_tokens", "prefix_queries", "prefix_hits", "preemptions", "stats"});
   nb::class_<EngineHandle>(module, "Engine", nb::is_weak_referenceable(),
@@ -80,6 +90,31 @@ void BindEngine(nb::module_& module) {
                    " -> int"),
            "Returns at once. Callbacks run on threads of the engine.")
       .def("cancel", &EngineHandle::Cancel, nb::arg("id"))
+      .def(
+          "add_draft_text",
+          [](EngineHandle& self, std::vector<std::string> texts, std::string name,
+             std::string cache_salt) {
+            const DraftTextInput input{.name = std::move(name),
+                                       .texts = std::move(texts),
+                                       .cache_salt = std::move(cache_salt)};
+            return ValueOrRaise(
+                self.With([&input](Engine& engine) { return engine.AddDraftText(input); }));
+          },
+          nb::arg("texts"), nb::arg("name"), nb::arg("cache_salt"))
+      .def(
+          "draft_texts",
+          [](EngineHandle& self, const std::string& cache_salt) {
+            return self.With(
+                [&cache_salt](const Engine& engine) { return engine.DraftTexts(cache_salt); });
+          },
+          nb::arg("cache_salt"))
+      .def(
+          "remove_draft_text",
+          [](EngineHandle& self, const std::string& id, const std::string& cache_salt) {
+            RaiseUnlessOk(
+                self.With([&](Engine& engine) { return engine.RemoveDraftText(id, cache_salt); }));
+          },
+          nb::arg("id"), nb::arg("cache_salt"))
       .def("close", &EngineHandle::Close)
       .def("check_process", &EngineHandle::CheckProcess, "Raises EngineError in a forked child.")
       .def(

@@ -32,6 +32,8 @@ double PriorOf(const DraftOption& kind) {
     case DraftSource::kMemory:
     case DraftSource::kSuccessors:
       return kMemoryAcceptance;
+    case DraftSource::kText:  // as a lookup of 3 to 5 tokens, or of more
+      return kLookupAcceptance[kind.evidence < 2 ? 4 + kind.evidence : 6 + kind.evidence % 2];
     default:
       return kGivenAcceptance;
   }

@@ -15,10 +15,11 @@ enum class DraftSource {
   // Almost free:
   kMemory,      // continuations of earlier texts
   kSuccessors,  // the tokens that usually follow the last one or two
+  kText,        // a text that was given to draft from (draft_texts.h)
 };
-inline constexpr int kNumDraftSources = 6;
+inline constexpr int kNumDraftSources = 7;
 
-// "model", "lookup", "forced", "predicted", "memory" or "successors".
+// "model", "lookup", "forced", "predicted", "memory", "successors" or "text".
 std::string_view NameOf(DraftSource source);
 
 }  // namespace tandem

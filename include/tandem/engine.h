@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tandem/completion.h"
+#include "tandem/draft_texts.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine_load.h"
 #include "tandem/engine_options.h"
@@ -88,6 +89,16 @@ class Engine {
   // Checks the reference count of every page of both caches, between two rounds. Returns INTERNAL,
   // naming the page, if a count is wrong.
   virtual absl::Status CheckIntegrity() = 0;
+
+  // Adds texts from which the tenant's later rounds draft (docs/drafting/draft_texts.md), until
+  // they are removed or the engine ends. Takes time: the texts are tokenised and sorted.
+  // INVALID_ARGUMENT naming the field, and RESOURCE_EXHAUSTED beyond
+  // EngineOptions::draft_text_bytes.
+  virtual absl::StatusOr<DraftTextInfo> AddDraftText(const DraftTextInput& input);
+  // The tenant's texts, oldest first.
+  virtual std::vector<DraftTextInfo> DraftTexts(const std::string& cache_salt) const;
+  // NOT_FOUND if the tenant has no texts with this id.
+  virtual absl::Status RemoveDraftText(const std::string& id, const std::string& cache_salt);
 
   // OK, or DATA_LOSS that names the device and its error if the device is lost to this process, as
   // after an illegal access to its memory. Every generation then fails with it; only a new process

@@ -45,6 +45,7 @@ struct EngineLoad {
   KvEventCounts kv_events{};
   int64_t draft_memory_bytes = 0;  // used to remember texts, for all tenants
   int draft_memory_tenants = 0;    // tenants whose texts are remembered, or should be
+  int64_t draft_text_bytes = 0;    // used by given texts (draft_texts.h)
 };
 
 }  // namespace tandem

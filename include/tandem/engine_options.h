@@ -48,6 +48,8 @@ struct EngineOptions {
   std::optional<KvCacheType> draft_kv_cache{};  // none: the same as kv_cache
   int64_t kv_memory_bytes = 0;                  // 0: a quarter of the free memory
   int64_t draft_memory_bytes = int64_t{16} << 20;
+  std::vector<std::string> draft_texts{};  // files, for the tenant without a salt
+  int64_t draft_text_bytes = int64_t{64} << 20;
   int page_size = 16;
   int context = 0;  // 0: no limit
   int max_batch = 8;

@@ -111,6 +111,15 @@ void VisitEngineOptions(const Visitor& visit) {
                   "Memory for drafting from earlier texts: half for requests without a cache_salt, "
                   "and a 32nd for each of 16 salts; 0 turns it off"},
         &O::draft_memory_bytes, Limits{.low = 0, .is_size = true});
+  visit(Parameter{"draft_texts", "--draft-text", "F",
+                  "A text that outputs may repeat in parts, to draft from: a file of text, or JSON "
+                  "lines in a file that ends in .jsonl, strings or {\"text\": ...}; may be given "
+                  "again"},
+        &O::draft_texts);
+  visit(Parameter{"draft_text_bytes", "--draft-text-memory", "SIZE",
+                  "Maximum memory for such texts, 8 bytes a token: half for those without a "
+                  "cache_salt, and at most an eighth for each salt; 0 turns them off"},
+        &O::draft_text_bytes, Limits{.low = 0, .is_size = true});
   visit(Parameter{"context", "-c,--context", "N",
                   "Maximum number of tokens of a prompt and its answer together",
                   "the model's context"},

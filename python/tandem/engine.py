@@ -110,6 +110,24 @@ class Engine:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
+    # ---- Texts to draft from ----
+
+    def add_draft_text(
+        self, texts: Union[str, Sequence[str]], *, name: str = "", cache_salt: str = ""
+    ) -> _native.DraftTextInfo:
+        """Adds texts that outputs may repeat in parts. Later rounds of the tenant draft from them,
+        and of no other, until they are removed or the engine ends."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        return self._native.add_draft_text(given, name, cache_salt)
+
+    def draft_texts(self, *, cache_salt: str = "") -> List[_native.DraftTextInfo]:
+        """The tenant's texts, oldest first."""
+        return self._native.draft_texts(cache_salt)
+
+    def remove_draft_text(self, id: str, *, cache_salt: str = "") -> None:
+        """Removes texts of the tenant by their id."""
+        self._native.remove_draft_text(id, cache_salt)
+
     # ---- Generations ----
 
     @overload

@@ -38,6 +38,8 @@ class EngineParams(TypedDict, total=False):
     draft_kv_cache: str  # "": the same as kv_cache
     kv_memory_bytes: int
     draft_memory_bytes: int  # to draft from earlier texts; 0: none
+    draft_texts: Sequence[str]  # files to draft from
+    draft_text_bytes: int  # maximum memory for such texts
     page_size: int
     tensor_parallel: int  # processes that compute the target's passes together
     draft_tensor_parallel: bool

@@ -121,6 +121,21 @@ def test_choices_come_with_their_probabilities(engine):
         engine.generate("The", choice_law="fair")
 
 
+def test_texts_are_drafted_from(engine):
+    params = {"temperature": 0.0, "max_tokens": 40, "drafter": "ngram", "cache_salt": "texts"}
+    plain = engine.generate("Once upon a time", **{**params, "draft_tokens": 0})
+    info = engine.add_draft_text("Once upon a time" + plain.text, name="story", cache_salt="texts")
+    assert [text.name for text in engine.draft_texts(cache_salt="texts")] == ["story"]
+    assert engine.draft_texts() == []
+    drafted = engine.generate("Once upon a time", draft_tokens=6, **params)
+    assert drafted.text == plain.text
+    assert any(one["source"] == "text" for one in drafted.stats.by_source)
+    engine.remove_draft_text(info.id, cache_salt="texts")
+    assert engine.draft_texts(cache_salt="texts") == []
+    with pytest.raises(ValueError, match="texts"):
+        engine.add_draft_text("")
+
+
 def test_constraints_hold(engine):
     kinds = tandem.OutputConstraint
     assert constrained(engine, kinds.choice(["red", "blue"])) in ("red", "blue")

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "server/api/chat_fields.h"
+#include "server/api/draft_text_endpoints.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
 #include "tandem/field_error.h"
@@ -121,6 +122,7 @@ struct Route {
   absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
   std::string_view id_prefix = "";  // of its answer's id
   ErrorForm errors = ErrorForm::kOpenAi;
+  bool may_block = parse != nullptr;
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -145,6 +147,11 @@ absl::Span<const Route> Service::Routes() {
       {"GET", "/tokenizer_info", true, &Service::TokenizerInfo},
       {"POST", "/tokenize", true, &Service::Tokenize},
       {"POST", "/detokenize", true, &Service::Detokenize},
+      {"GET", "/v1/draft_texts", true, &Service::DraftTexts},
+      {"GET", "/v1/draft_texts/", true, &Service::DraftTexts},
+      {"POST", "/v1/draft_texts", true, &Service::AddDraftText, false, nullptr, "",
+       ErrorForm::kOpenAi, /*may_block=*/true},
+      {"DELETE", "/v1/draft_texts/", true, &Service::RemoveDraftText},
       {"POST", "/v1/completions", true, &Service::Generate, false, ParseCompletion, "cmpl-"},
       {"POST", "/v1/chat/completions", true, &Service::Generate, false, ParseChatRequest,
        "chatcmpl-"},
@@ -209,11 +216,13 @@ HttpResponse Service::AnswerWithoutRoute(const HttpRequest& head) const {
 std::string Service::AllowedMethods(const HttpRequest& head) {
   bool has_get = false;
   bool has_post = false;
+  bool has_delete = false;
   for (const Route& route : Routes()) {
     if (head.path != "*" && !route.Matches(head.path)) continue;
-    (route.method == "GET" ? has_get : has_post) = true;
+    (route.method == "GET" ? has_get : route.method == "POST" ? has_post : has_delete) = true;
   }
-  return absl::StrCat(has_get ? "GET, HEAD, " : "", has_post ? "POST, " : "", "OPTIONS");
+  return absl::StrCat(has_get ? "GET, HEAD, " : "", has_post ? "POST, " : "",
+                      has_delete ? "DELETE, " : "", "OPTIONS");
 }
 
 HttpResponse Service::Options(const HttpRequest& head) const {
@@ -247,7 +256,7 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayBlock(const HttpRequest& head) { return head.route->parse != nullptr; }
+bool Service::MayBlock(const HttpRequest& head) { return head.route->may_block; }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
@@ -399,6 +408,20 @@ Service::Reply Service::Render(const HttpRequest& request) {
 Service::Reply Service::Detokenize(const HttpRequest& request) {
   IgnoredFields ignored;
   return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
+}
+
+Service::Reply Service::AddDraftText(const HttpRequest& request) {
+  IgnoredFields ignored;
+  return TextAnswer(tandem::AddDraftText(request.body, model_.is_strict, engine_, &ignored),
+                    ignored);
+}
+
+Service::Reply Service::DraftTexts(const HttpRequest& request) {
+  return TextAnswer(DraftTextsBody(request, *engine_), IgnoredFields());
+}
+
+Service::Reply Service::RemoveDraftText(const HttpRequest& request) {
+  return TextAnswer(tandem::RemoveDraftText(request, engine_), IgnoredFields());
 }
 
 Service::Reply Service::TextAnswer(absl::StatusOr<std::string> answer,

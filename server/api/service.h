@@ -112,6 +112,9 @@ class Service {
   Reply Render(const HttpRequest& request);
   Reply CountTokens(const HttpRequest& http);
   Reply Generate(const HttpRequest& http);
+  Reply AddDraftText(const HttpRequest& request);
+  Reply DraftTexts(const HttpRequest& request);
+  Reply RemoveDraftText(const HttpRequest& request);
   Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
 

@@ -17,6 +17,10 @@ struct RequestTarget {
 };
 RequestTarget ParseTarget(std::string_view target);
 
+// Returns the decoded value of the parameter `name` in the query of `target`, "" without it.
+// Nothing if its percent-encoding is invalid.
+std::optional<std::string> QueryValue(std::string_view target, std::string_view name);
+
 }  // namespace tandem
 
 #endif  // TANDEM_SERVER_HTTP_REQUEST_TARGET_H_

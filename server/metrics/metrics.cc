@@ -224,6 +224,8 @@ std::vector<MetricFamily> OfEngine(const Engine& engine) {
               load.preemptions),
       Gauge("tandem_draft_memory_bytes", "Memory used to draft from earlier texts",
             load.draft_memory_bytes),
+      Gauge("tandem_draft_text_bytes", "Memory used by texts that were given to draft from",
+            load.draft_text_bytes),
       Gauge("tandem_draft_memory_tenants", "Tenants whose earlier texts are drafted from",
             load.draft_memory_tenants),
       Counter("tandem_prompt_tokens_total", "Prompt tokens of started sequences",
