@@ -13,6 +13,7 @@
 #include "draft/tenants.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tandem/field_error.h"
 #include "tests/fake_model.h"
 #include "tests/folder_testing.h"
 
@@ -264,12 +265,13 @@ TEST_F(TextDrafts, AreAnOptionOfTheNgramDrafterWhileTheTextIsHeld) {
 TEST_F(TextDrafts, HaveEvidenceThatGrowsWithTheMatch) {
   int before = -1;
   for (const int length : {3, 6, 8, 16}) {
-    const int evidence = NgramDrafter::EvidenceOf(DraftText::Match{.length = length, .next = 1});
+    const int evidence =
+        NgramDrafter::TextEvidenceOf(DraftText::Match{.length = length, .next = 1});
     EXPECT_EQ(evidence, before + (before < 0 ? 1 : 2));
     before = evidence;
   }
   EXPECT_LT(
-      NgramDrafter::EvidenceOf(DraftText::Match{.length = 32, .next = 1, .is_repeated = true}),
+      NgramDrafter::TextEvidenceOf(DraftText::Match{.length = 32, .next = 1, .is_repeated = true}),
       kNumEvidence);
 }
 

@@ -153,7 +153,7 @@ int NgramDrafter::EvidenceOf(const NgramIndex::Match& match) {
   return 2 * by_length + (match.is_repeated ? 1 : 0);
 }
 
-int NgramDrafter::EvidenceOf(const DraftText::Match& match) {
+int NgramDrafter::TextEvidenceOf(const DraftText::Match& match) {
   const int by_length = match.length >= 16 ? 3 : match.length >= 8 ? 2 : match.length >= 6 ? 1 : 0;
   return 2 * by_length + (match.is_repeated ? 1 : 0);
 }
@@ -180,7 +180,7 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
     const size_t count = found.text->From(found.match.next).size();
     if (count > 0) {
       options.push_back({.source = DraftSource::kText,
-                         .evidence = EvidenceOf(found.match),
+                         .evidence = TextEvidenceOf(found.match),
                          .max_tokens = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens)),
                          .num_unread = 0});
     }

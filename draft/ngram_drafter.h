@@ -71,7 +71,7 @@ class NgramDrafter final : public Drafter {
   // whether the last two occurrences continue with the same token.
   static int EvidenceOf(const NgramIndex::Match& match);
   // The same for a match in a given text, and whether other matches there continue alike.
-  static int EvidenceOf(const DraftText::Match& match);
+  static int TextEvidenceOf(const DraftText::Match& match);
 };
 
 }  // namespace tandem
