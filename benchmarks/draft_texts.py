@@ -77,14 +77,14 @@ def main():
             run(task, *way)  # puts the prompts into the prefix cache
         results = dict(zip(ways, lib.alternate(args.repeat, *[lambda way=way: run(task, *way) for way in ways.values()])))
         plain = results["plain"]
-        for name, turns in results.items():
-            ratio, low, high = lib.ratio_of_pairs([r["speed"] for r in turns], [r["speed"] for r in plain])
-            speed = lib.median([r["speed"] for r in turns])
-            is_same = all(r["answers"] == plain[0]["answers"] for r in turns)
+        for name, measured in results.items():
+            ratio, low, high = lib.ratio_of_pairs([r["speed"] for r in measured], [r["speed"] for r in plain])
+            speed = lib.median([r["speed"] for r in measured])
+            is_same = all(r["answers"] == plain[0]["answers"] for r in measured)
             rows.append([task, name, lib.number(speed, "%.0f"), f"{ratio:.2f} ({low:.2f}-{high:.2f})",
-                         f"{turns[-1]['accepted']} of {turns[-1]['proposed']}", str(is_same).lower()])
+                         f"{measured[-1]['accepted']} of {measured[-1]['proposed']}", str(is_same).lower()])
             figures.append({"task": task, "way": name, "tokens_per_second": speed, "times_plain": [ratio, low, high],
-                            "accepted": turns[-1]["accepted"], "proposed": turns[-1]["proposed"], "tokens": turns[-1]["tokens"], "same": is_same})
+                            "accepted": measured[-1]["accepted"], "proposed": measured[-1]["proposed"], "tokens": measured[-1]["tokens"], "same": is_same})
     server.stop()
     about = lib.machine(args.threads)
     print(f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}\n")

@@ -1,6 +1,8 @@
 #include "draft/draft_text_store.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -19,7 +21,8 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
-constexpr int kShareOfSalted = 8;  // of the memory: one part for each tenant
+constexpr int kShareOfSalted = 8;     // of the memory: one part for each tenant
+constexpr int64_t kEntryBytes = 256;  // of the tables, for each addition
 
 absl::StatusOr<std::vector<std::vector<TokenId>>> TokensOf(const DraftTextInput& input,
                                                            const Tokenizer& tokenizer) {
@@ -30,6 +33,13 @@ absl::StatusOr<std::vector<std::vector<TokenId>>> TokensOf(const DraftTextInput&
     tokens.push_back(*std::move(encoded));
   }
   return tokens;
+}
+
+// Returns the memory of an addition whose tokens and index take `index_bytes`. Strings count, too,
+// which bounds the number of tenants.
+int64_t MemoryOf(const DraftTextInput& input, int64_t index_bytes) {
+  return index_bytes + static_cast<int64_t>(input.name.size() + input.cache_salt.size()) +
+         kEntryBytes;
 }
 
 absl::StatusOr<std::string> TextOfLine(absl::string_view line, const std::string& place) {
@@ -73,18 +83,20 @@ void DraftTextStore::Update(TenantTexts* texts) {
   texts->list = std::move(list);
 }
 
-absl::Status DraftTextStore::CheckRoom(const TenantTexts& texts, bool is_salted,
-                                       int64_t bytes) const {
+absl::Status DraftTextStore::CheckRoom(const DraftTextInput& input, int64_t bytes) const {
+  const bool is_salted = !input.cache_salt.empty();
   const int64_t share = is_salted ? max_bytes_ / kShareOfSalted : max_bytes_ / 2;
-  const int64_t salted_room = max_bytes_ - max_bytes_ / 2;
-  const auto unsalted = tenants_.find(std::string_view());
-  const int64_t of_unsalted = unsalted == tenants_.end() ? 0 : unsalted->second.bytes;
-  const int64_t room = std::min(
-      share - texts.bytes, is_salted ? salted_room - (bytes_ - of_unsalted) : share - texts.bytes);
+  int64_t room = share - BytesOf(input.cache_salt);
+  if (is_salted) room = std::min(room, max_bytes_ - max_bytes_ / 2 - (bytes_ - BytesOf("")));
   if (bytes <= room) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "texts: need ", bytes, " bytes of memory, but ", std::max<int64_t>(room, 0), " of the ",
       share, " for one tenant are free; remove other texts, or raise draft_text_bytes"));
+}
+
+int64_t DraftTextStore::BytesOf(std::string_view salt) const {
+  const auto found = tenants_.find(salt);
+  return found == tenants_.end() ? 0 : found->second.bytes;
 }
 
 absl::StatusOr<DraftTextInfo> DraftTextStore::Add(const DraftTextInput& input,
@@ -100,17 +112,21 @@ absl::StatusOr<DraftTextInfo> DraftTextStore::Add(const DraftTextInput& input,
   ASSIGN_OR_RETURN(const std::vector<std::vector<TokenId>> tokens, TokensOf(input, tokenizer));
   size_t num_tokens = 0;
   for (const std::vector<TokenId>& text : tokens) num_tokens += text.size() + 1;
+  if (num_tokens > std::numeric_limits<uint32_t>::max()) {
+    return FieldError("texts",
+                      absl::StrCat("must be at most ", std::numeric_limits<uint32_t>::max(),
+                                   " tokens together, got ", num_tokens));
+  }
   const auto expected = static_cast<int64_t>(num_tokens * (sizeof(TokenId) + sizeof(uint32_t)));
-  const bool is_salted = !input.cache_salt.empty();
   {
     absl::MutexLock lock(&mutex_);
-    const TenantTexts& texts = tenants_[input.cache_salt];
-    RETURN_IF_ERROR(CheckRoom(texts, is_salted, expected));
+    RETURN_IF_ERROR(CheckRoom(input, MemoryOf(input, expected)));
   }
   auto text = std::make_shared<const DraftText>(tokens);  // takes time, so without the lock
+  const int64_t bytes = MemoryOf(input, text->bytes());
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckRoom(input, bytes));
   TenantTexts& texts = tenants_[input.cache_salt];
-  RETURN_IF_ERROR(CheckRoom(texts, is_salted, text->bytes()));
   if (static_cast<int>(texts.held.size()) >= kMaxPerTenant) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "texts: ", kMaxPerTenant, " are held for this tenant; remove some, or join them"));
@@ -119,7 +135,7 @@ absl::StatusOr<DraftTextInfo> DraftTextStore::Add(const DraftTextInput& input,
                            .name = input.name,
                            .num_texts = static_cast<int>(input.texts.size()),
                            .num_tokens = text->num_tokens(),
-                           .bytes = text->bytes(),
+                           .bytes = bytes,
                            .created = absl::Now()};
   texts.held.push_back({.info = info, .text = std::move(text)});
   texts.bytes += info.bytes;

@@ -56,7 +56,8 @@ class DraftTextStore {
     int64_t bytes = 0;
   };
   static void Update(TenantTexts* texts);
-  absl::Status CheckRoom(const TenantTexts& texts, bool is_salted, int64_t bytes) const
+  int64_t BytesOf(std::string_view salt) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRoom(const DraftTextInput& input, int64_t bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t max_bytes_;

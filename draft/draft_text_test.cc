@@ -170,13 +170,25 @@ TEST(DraftTextStore, BoundsTheMemoryOfAllAndOfEachTenant) {
     return added.ok();
   };
   EXPECT_FALSE(fits(kBytes / 8 + 8, "a"));
-  for (const char* salt : {"a", "b", "c", "d"}) EXPECT_TRUE(fits(kBytes / 8 - 200, salt));
-  EXPECT_FALSE(fits(kBytes / 8 - 200, "e"));  // the salted half is full
+  for (const char* salt : {"a", "b", "c", "d"}) EXPECT_TRUE(fits(kBytes / 8 - 500, salt));
+  EXPECT_FALSE(fits(kBytes / 8 - 500, "e"));  // the salted half is full
   EXPECT_FALSE(fits(kBytes / 2 + 8, ""));
-  EXPECT_TRUE(fits(kBytes / 2 - 200, ""));
+  EXPECT_TRUE(fits(kBytes / 2 - 500, ""));
   EXPECT_LE(store.bytes_in_use(), kBytes);
   ASSERT_TRUE(store.Remove(store.List("b")[0].id, "b").ok());
-  EXPECT_TRUE(fits(kBytes / 8 - 200, "e"));
+  EXPECT_TRUE(fits(kBytes / 8 - 500, "e"));
+}
+
+TEST(DraftTextStore, BoundsTheNumberOfTenants) {
+  DraftTextStore store(1 << 20);
+  const ByteTokens tokenizer;
+  int num_tenants = 0;
+  for (; num_tenants < 10'000; ++num_tenants) {
+    const std::string salt = absl::StrCat(num_tenants, std::string(1000, 's'));
+    if (!store.Add(TextOf("a", salt), tokenizer).ok()) break;
+  }
+  EXPECT_GT(num_tenants, 100);
+  EXPECT_LT(num_tenants, (1 << 19) / 1000);
 }
 
 TEST(DraftTextStore, HoldsAtMost64TextsOfATenant) {

@@ -75,10 +75,12 @@ def test_answers_separate_reasoning_and_calls(thinking):
 def test_reasoning_is_limited(thinking):
     # The answer has one token of reasoning, which also ends it: nothing is forced.
     assert thinking.chat(MESSAGES, max_thinking_tokens=0, **CHAT).text == ANSWER
-    inside = [*MESSAGES, {"role": "assistant", "content": "<think>"}]
-    for limit in (0, 4):
-        answer = thinking.chat(inside, max_thinking_tokens=limit, max_tokens=30, temperature=0.0)
-        assert "</think>" not in answer.text  # no reasoning begins
+    for limit, variables in ((7, None), (0, {"reasoning_effort": "none"})):
+        asked = limit if variables is None else None
+        request, _ = thinking._of_chat(MESSAGES, None, variables, asked, {})
+        assert request.thinking_budget.max_tokens == limit
+    request, _ = thinking._of_chat(MESSAGES, None, None, None, {})
+    assert request.thinking_budget is None
     with pytest.raises(tandem.FieldError, match="^max_thinking_tokens: must be at least 0, got -1"):
         thinking.chat(MESSAGES, max_thinking_tokens=-1)
     with pytest.raises(tandem.FieldError, match="^max_thinking_tokens: .* next to a constraint"):

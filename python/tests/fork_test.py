@@ -32,10 +32,12 @@ def use_in_child():
             lambda: engine.chat(TURN), lambda: engine.stream_chat(TURN), lambda: engine.chat_prompt(TURN),
             lambda: engine.load, lambda: engine.stats, lambda: engine.tokenizer, engine.check_integrity,
             lambda: engine.chat_template, lambda: engine.drafter, lambda: engine.drafters,
-            lambda: engine.target_info, lambda: engine.draft_info, lambda: engine.device_description]
+            lambda: engine.target_info, lambda: engine.draft_info, lambda: engine.device_description,
+            engine.draft_texts, lambda: engine.add_draft_text("Once"), lambda: engine.remove_draft_text("dt-1")]
     named = {{name for name in dir(tandem.Engine) if not name.startswith("_")}}
     assert named == set('''generate stream chat stream_chat chat_prompt load stats tokenizer check_integrity
-        chat_template drafter drafters target_info draft_info device_description close'''.split()), named
+        chat_template drafter drafters target_info draft_info device_description close
+        add_draft_text draft_texts remove_draft_text'''.split()), named
     for ask in asks:
         try:
             ask()

@@ -39,7 +39,8 @@ def test_the_stubs_match_the_module():
 def test_parameters_match_the_library():
     options = members(_native.EngineOptions) - {"target"}
     assert options == set(EngineParams.__annotations__)
-    request = members(_native.Request) - {"prompt", "prompt_ids", "sampling"}
+    # A thinking budget is made of `max_thinking_tokens`, a parameter of chats.
+    request = members(_native.Request) - {"prompt", "prompt_ids", "sampling", "thinking_budget"}
     assert request | members(_native.SamplingParams) == set(RequestParams.__annotations__)
     assert not request & members(_native.SamplingParams)
 

@@ -104,7 +104,7 @@ class CompletionsWriter final : public AnswerWriter {
     if (request_->is_chat && request_->num_prompt_logprobs >= 0) {
       WritePromptLogprobs(0, completions[0], &json);
     }
-    AddReports(completions, &json);
+    AddReports(ReportsOf(completions), &json);
     json.EndObject();
     return text;
   }
@@ -142,7 +142,7 @@ class CompletionsWriter final : public AnswerWriter {
     return Event([&](JsonWriter* json) {
              AddEnvelope(/*is_chunk=*/true, json);
              json->Key("choices").BeginArray().EndArray().Key("usage").Value(UsageOf(completions));
-             AddReports(completions, json);
+             AddReports(ReportsOf(completions), json);
            }) +
            kDone;
   }
@@ -171,8 +171,7 @@ class CompletionsWriter final : public AnswerWriter {
     json->Key("system_fingerprint").String(model_->fingerprint);
   }
 
-  void AddReports(absl::Span<const Completion> completions, JsonWriter* json) const {
-    const Json reports = ReportsOf(completions);
+  static void AddReports(const Json& reports, JsonWriter* json) {
     for (const auto& [name, report] : reports.items()) json->Key(name).Value(report);
   }
 
@@ -318,7 +317,11 @@ class CompletionsWriter final : public AnswerWriter {
       if (piece != nullptr && piece->prompt_progress.has_value()) {
         json->Key("prompt_progress").Value(ProgressJson(*piece->prompt_progress));
       }
-      if (!completions.empty()) AddReports(completions, json);
+      if (completions.empty()) return;
+      Json reports = ReportsOf(completions);
+      // Tools discard counts that come twice; as in vLLM the chunk of the usage has them.
+      if (request_->include_usage) reports.erase("metrics");
+      AddReports(reports, json);
     });
   }
 

@@ -161,7 +161,8 @@ TEST(Messages, NameInvalidFields) {
        "messages[0].content[0].type", "\"image\" is not supported, allowed: text, tool_result"},
       {R"("messages": [{"role": "user", "content": [{"type": "text"}]}])",
        "messages[0].content[0].text", "is required"},
-      {R"("messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}])",
+      {R"("messages": [{"role": "user", "content": [
+           {"type": "tool_result", "tool_use_id": "t"}]}])",
        "messages[0].content[0].tool_use_id", "\"t\""},
       {R"("messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t"}]}])",
        "messages[0].content[0].name", "the name of a tool"},

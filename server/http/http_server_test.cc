@@ -136,7 +136,8 @@ TEST(HttpServer, OptionsListsTheMethodsOfAPath) {
   } cases[] = {{"/health", "GET, HEAD, OPTIONS"},
                {"/v1/completions?x", "POST, OPTIONS"},
                {"/v1/models/any", "GET, HEAD, OPTIONS"},
-               {"*", "GET, HEAD, POST, OPTIONS"}};
+               {"/v1/draft_texts/dt-1", "GET, HEAD, DELETE, OPTIONS"},
+               {"*", "GET, HEAD, POST, DELETE, OPTIONS"}};
   Client client(server->port());
   for (const auto& c : cases) {
     const Answer answer = client.Ask("OPTIONS", c.path);
@@ -186,6 +187,8 @@ TEST(HttpServer, CompletionsMatchTheEngine) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], 24);
   EXPECT_EQ(answer["speculation"]["drafter"], "model");
   EXPECT_GT(answer["timings"]["e2e_ms"], 0);
+  EXPECT_EQ(answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"],
+            answer["speculation"]["accepted"]);
 }
 
 // The joined chunks of a stream equal the whole answer, and its rounds add up to its report.
@@ -233,6 +236,9 @@ TEST(HttpServer, StreamsMatchWholeAnswers) {
   }
   EXPECT_EQ(text, whole["text"]);
   EXPECT_EQ(token_texts, text);
+  // One chunk has the counts, as tools expect.
+  EXPECT_FALSE(events[events.size() - 2].contains("metrics"));
+  EXPECT_EQ(events.back()["metrics"]["speculative_decoding"]["num_draft_tokens"], proposed);
   EXPECT_GT(num_rejected, 0);
   EXPECT_FALSE(whole.contains("token_texts") || whole.contains("rejected_texts"));
   EXPECT_EQ(provenance, whole["provenance"]);
@@ -341,6 +347,7 @@ TEST(HttpServer, ChatChunksReportProvenance) {
   EXPECT_EQ(text, text_of_tokens);
   EXPECT_GT(proposed, 0);
   EXPECT_EQ(events.back()["speculation"]["proposed"], proposed);
+  EXPECT_EQ(events.back()["metrics"]["speculative_decoding"]["num_draft_tokens"], proposed);
 }
 
 TEST(HttpServer, SequencesDrawFromSeedAndNumber) {

@@ -78,10 +78,11 @@ constexpr std::array<std::string_view, 8> kTimeOfDay = {
 
 // Files that make time stamps for people, such as the creation time of an answer, or that give a
 // model the date.
-constexpr std::array<std::string_view, 9> kTimeStampFiles = {
+constexpr std::array<std::string_view, 10> kTimeStampFiles = {
     "tools/kv_store_listing.cc", "kvcache/store/lmdb_store.cc",    "server/api/api_request_test.cc",
     "examples/chat.cc",          "server/api/openapi_test.cc",     "server/api/service.cc",
-    "tools/conversation.cc",     "kvcache/events/cache_events.cc", "tools/bench/lab_command.cc"};
+    "tools/conversation.cc",     "kvcache/events/cache_events.cc", "tools/bench/lab_command.cc",
+    "draft/draft_text_store.cc"};
 
 bool IsLibrary(std::string_view path) {
   const std::string_view folder = TopFolder(path);
