@@ -108,8 +108,10 @@ function tableOf(schema, above = []) {
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function curlOf(method, path, operation, modelName) {
-  const lines = [`curl ${location.origin}${path.replace('{model}', encodeURIComponent(modelName))
-    .replace('{file}', 'style.css')}`];
+  const url = location.origin + path.replace('{model}', encodeURIComponent(modelName))
+    .replace('{file}', 'style.css').replace('{id}', 'dt-1');
+  const lines = [`curl ${url}`];
+  if (method === 'delete') lines.push('-X DELETE');
   if (operation.security === undefined && isLocked) lines.push('-H "Authorization: Bearer $KEY"');
   const example = bodyOf(operation)?.example;
   if (example !== undefined) {
@@ -165,7 +167,7 @@ function sectionOf(method, path, operation, modelName) {
   parts.push(codeOf('Example', curlOf(method, path, operation, modelName)));
   const schema = bodyOf(operation)?.schema;
   if (schema !== undefined) parts.push(make('h3', '', 'Request'), tableOf(schema));
-  for (const { name, in: place, schema: of } of operation.parameters ?? []) {
+  for (const { name, in: place, schema: of } of (operation.parameters ?? []).map(resolve)) {
     parts.push(make('p', 'hint', make('code', '', name), ` in the ${place}: ${typeOf(of)}`));
   }
   parts.push(make('h3', '', 'Answer'), answersOf(operation.responses));

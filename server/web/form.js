@@ -60,7 +60,8 @@ export function prepareForm() {
   byId('draft-tokens').value = FIRST_DRAFT_TOKENS;
   fill(byId('verifier'), VERIFIERS.map((name) => [name, name.replace('_', ' ')]));
   fill(byId('drafter'), [['none', 'none']]);
-  byId('thinking').max = byId('thinking').value = THINKING_TOKENS.length - 1;
+  byId('thinking').max = THINKING_TOKENS.length - 1;
+  byId('thinking').value = THINKING_TOKENS.length - 1;
   byId('thinking').addEventListener('input', showThinking);
 }
 

@@ -238,22 +238,24 @@ class ChatPage(ChatCase):
 
     def test_limits_the_reasoning_of_a_model_that_has_some(self):
         from page_world import THINKING, Server, make_talker
-        self.assertFalse(self.page.find('thinking').is_displayed())
+        page = self.page
+        page.open(self.server.origin)
+        self.assertFalse(page.find('thinking').is_displayed())
         folder = self.enterContext(tempfile.TemporaryDirectory())
         make_talker(pathlib.Path(folder), THINKING)
         server = Server(self.program, folder, '--model-name', 'thinker')
         self.addCleanup(server.close)
-        page = self.page
         page.open(server.origin)
         for name, value in SETTINGS.items():
             page.set(name, value)
         self.assertEqual(page.text('thinking-words'), 'no limit')
         self.say('Who was the king?')
         self.assertNotIn('</think>', self.answer())
-        page.find('thinking').send_keys(Keys.HOME)
+        page.set('thinking', 0)
         self.assertEqual(page.text('thinking-words'), 'none')
         self.say('Who was the king?')
         self.assertTrue(self.answer().startswith('</think>'))
+        self.screenshot('thinking')
 
     # ---- Appearance ----
 
