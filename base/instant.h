@@ -6,7 +6,7 @@
 namespace tandem {
 
 // A point in time on a monotonic clock, for durations, time limits and deadlines. The time of day
-// (absl::Now) may only be used for timestamps that people read (tests/tidy_test.cc).
+// (absl::Now) may only be used for timestamps that people read (tests/tidy_test.py).
 class Instant {
  public:
   // The infinite past, before all other instants.

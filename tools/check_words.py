@@ -93,21 +93,25 @@ def hits_in(path: str, text: str) -> Iterator[Hit]:
                 yield Hit(path, number, rule, sentence.strip())
 
 
-def files_of(root: pathlib.Path) -> list[str]:
-    """Paths of the files to read in a checkout, or in an unpacked archive of one."""
-    def is_read(name: str) -> bool:
-        path = pathlib.PurePosixPath(name)
-        is_text = path.suffix in CODE | SCRIPTS | {".md"} or path.name in SCRIPT_NAMES
-        return is_text and "/data/" not in name and name not in OWN_FILES and (root / name).is_file()
-
+def listed_files(root: pathlib.Path) -> list[str]:
+    """Paths of all files in a checkout, or in an unpacked archive of one."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"],
                             capture_output=True, text=True)
     if listed.returncode == 0:
         names = listed.stdout.splitlines()
     else:
-        names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-        names = [name for name in names if not name.startswith(("build/", "."))]
-    return sorted(filter(is_read, names))
+        names = [str(path.relative_to(root)) for path in root.rglob("*")]
+    return sorted(name for name in names if not name.startswith(("build/", ".git/")) and (root / name).is_file())
+
+
+def files_of(root: pathlib.Path) -> list[str]:
+    """Paths of the files to read."""
+    def is_read(name: str) -> bool:
+        path = pathlib.PurePosixPath(name)
+        is_text = path.suffix in CODE | SCRIPTS | {".md"} or path.name in SCRIPT_NAMES
+        return is_text and "/data/" not in name and name not in OWN_FILES
+
+    return list(filter(is_read, listed_files(root)))
 
 
 def all_hits(root: pathlib.Path) -> list[Hit]:
