@@ -1,6 +1,5 @@
 """The scripts that show the package at work."""
 
-import json
 import subprocess
 import sys
 
@@ -31,15 +30,3 @@ def test_the_example_names_a_missing_model():
     told = run("examples/story.py", "nowhere", DRAFT)
     assert told.returncode == 1
     assert "nowhere" in told.stderr and "Traceback" not in told.stderr
-
-
-def test_the_comparison_of_drafters():
-    compared = run("benchmarks/drafters.py", "--rounds", 1, "--max-tokens", 24,
-                   "--draft-tokens", 4, "--json")
-    assert compared.returncode == 0, compared.stderr
-    rows = {row["drafter"]: row for row in json.loads(compared.stdout)}
-    assert list(rows) == ["none", "ngram", "model", "model+ngram"]
-    assert rows["none"]["acceptance"] is None and rows["none"]["tokens_per_round"] == 1
-    assert 0 < rows["model"]["acceptance"] <= 1 and rows["model"]["tokens_per_round"] > 1
-    assert all(row["tokens_per_second"] > 0 for row in rows.values())
-    assert rows["none"]["beside_plain"] == 1
