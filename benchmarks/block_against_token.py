@@ -5,28 +5,12 @@ Prints a Markdown table: accepted tokens per round (mean over seeds, with the st
 the differences. In expectation `block` keeps at least as many tokens as `token`, but not for every seed. The figures are
 counts, so they do not depend on the load of the machine.
 """
-import argparse
-import json
 import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROMPTS = os.path.join(os.path.dirname(ROOT), "shared", "prompts", "tinystories_prompts_english.txt")
-
-
-def accepted_per_round(args, prompts, verifier, temperature, k, seed):
-    command = [args.bin, "generate", "--prompts", prompts, "--batch", "8", "--drafter", "model", "--verifier", verifier, "-k", str(k),
-               "--temperature", str(temperature), "--seed", str(seed), "--max-tokens", str(args.max_tokens), "--ignore-eos",
-               "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        sys.exit(f"block_against_token.py: {' '.join(command)}: {done.stderr.strip()}")
-    runs = [completion["speculation"] for completion in json.loads(done.stdout)]
-    return sum(run["accepted"] for run in runs) / sum(run["rounds"] for run in runs)
+sys.dont_write_bytecode = True  # Nothing is written into the repository.
+import comparison as lib  # noqa: E402
 
 
 def with_error(values):
@@ -34,30 +18,25 @@ def with_error(values):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
-    parser.add_argument("--prompts", default=PROMPTS, help="a text file with one prompt per line")
-    parser.add_argument("--num-prompts", type=int, default=40)
-    parser.add_argument("--max-tokens", type=int, default=96)
-    parser.add_argument("--seeds", type=int, default=10)
-    args = parser.parse_args()
-    try:
-        lines = [line.strip() for line in open(args.prompts, encoding="utf-8") if line.strip()][:args.num_prompts]
-    except OSError as error:
-        sys.exit(f"block_against_token.py: {error}")
-    print("| T | k | block, accepted per round | token | block - token | seeds where block kept more |\n|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "prompts.jsonl")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"prompt": line}) + "\n" for line in lines)
-        for temperature in (0.7, 1.0):
-            for k in (2, 4, 8):
-                seeds = range(1, args.seeds + 1)
-                block = [accepted_per_round(args, path, "block", temperature, k, seed) for seed in seeds]
-                token = [accepted_per_round(args, path, "token", temperature, k, seed) for seed in seeds]
-                differences = [b - t for b, t in zip(block, token)]
-                print(f"| {temperature} | {k} | {with_error(block)} | {with_error(token)} | {with_error(differences)} | "
-                      f"{sum(d > 0 for d in differences)} of {len(differences)} |", flush=True)
+    args = lib.parser(__doc__, num_prompts=40, max_tokens=96, seeds=10).parse_args()
+    tandem = lib.Tandem(args.bin, args.threads)
+    rows = []
+    with lib.prompts_file(lib.lines_of("tinystories_prompts_english.txt")[:args.num_prompts]) as prompts:
+        def kept(verifier, temperature, k, seed):
+            """Returns the accepted draft tokens per round."""
+            runs = [one["speculation"] for one in tandem.json(
+                "generate", "--prompts", prompts, "--batch", "8", "--drafter", "model", "--verifier", verifier, "-k", str(k), "--temperature",
+                str(temperature), "--seed", str(seed), "--max-tokens", str(args.max_tokens), "--ignore-eos")]
+            return sum(run["accepted"] for run in runs) / sum(run["rounds"] for run in runs)
+
+        for temperature, k in ((t, k) for t in (0.7, 1.0) for k in (2, 4, 8)):
+            block, token = ([kept(rule, temperature, k, seed + 1) for seed in range(args.seeds)] for rule in ("block", "token"))
+            differences = [b - t for b, t in zip(block, token)]
+            rows.append([temperature, k, with_error(block), with_error(token), with_error(differences),
+                         f"{sum(d > 0 for d in differences)} of {len(differences)}"])
+            lib.say(" ".join(map(str, rows[-1])))
+    print(lib.table(["T", "k", "block, accepted per round", "token", "block - token", "seeds where block kept more"], rows))
+    lib.write_json(args, rows=rows)
 
 
 if __name__ == "__main__":

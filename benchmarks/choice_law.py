@@ -11,13 +11,10 @@ temperature 0, and the expectation at temperature 1; the expected calibration er
 probability. The time of an answer is that of a request at temperature 0, one at a time, the laws alternating, with the
 prompt in the cache. This is a measurement, not a test.
 """
-import argparse
 import collections
-import json
 import math
 import os
 import sys
-import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
@@ -25,12 +22,6 @@ import serving  # noqa: E402
 
 MESSAGES = os.path.join(lib.BENCHMARKS, "choices", "messages.tsv")
 NUM_BINS = 10
-
-
-def ask(server, path, body):
-    request = urllib.request.Request(server.url() + path, data=json.dumps(body).encode(), headers={"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        return json.load(answer)
 
 
 def chat_of(labels, examples, message):
@@ -56,7 +47,7 @@ def masked_law(sequences, logprobs):
 
 def tokens_of(server, chat, label):
     """Returns the tokens of a label as the answer, with its end, and their log-probabilities."""
-    answer = ask(server, "/v1/chat/completions", {"messages": chat, "guided_choice": [label], "choice_law": "conditional", "logprobs": True})
+    answer = server.call("/v1/chat/completions", {"messages": chat, "guided_choice": [label], "choice_law": "conditional", "logprobs": True})
     choice = answer["choices"][0]
     return choice["token_ids"], [token["logprob"] for token in choice["logprobs"]["content"]]
 
@@ -80,55 +71,44 @@ def figures_of(laws, greedy, truths, times):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser = lib.parser(__doc__, os.cpu_count(), turns=1)
     parser.add_argument("--target", required=True)
     parser.add_argument("--examples", type=int, default=1, help="of each label in the prompt; they are not asked for [1]")
-    parser.add_argument("--turns", type=int, default=1, help="answers of each law for each message, for the times [1]")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
     args = parser.parse_args()
-
     with open(MESSAGES, encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file]
     labels = sorted({label for label, _ in rows})
     of_label = {label: [row for row in rows if row[0] == label] for label in labels}
     examples = [of_label[label][i] for i in range(args.examples) for label in labels]
     asked = [row for label in labels for row in of_label[label][args.examples:]]
-    server = serving.Server(args.bin, ["--target", args.target, "--threads", str(args.threads)])
     truths = [labels.index(label) for label, _ in asked]
-    laws = {"masked": [], "conditional": []}
-    greedy = {"masked": [], "conditional": []}
-    times = {"masked": [], "conditional": []}
-    for i, (_, message) in enumerate(asked):
-        chat = chat_of(labels, examples, message)
-        sequences, logprobs = zip(*(tokens_of(server, chat, label) for label in labels))
-        laws["masked"].append(masked_law(sequences, logprobs))
-        body = {"messages": chat, "guided_choice": labels, "temperature": 0}
-        for turn in range(args.turns):
-            for law in ("masked", "conditional") if (i + turn) % 2 == 0 else ("conditional", "masked"):
-                answer = ask(server, "/v1/chat/completions", {**body, "choice_law": law})
-                times[law].append(answer["timings"]["e2e_ms"])
-                if turn == 0:
-                    greedy[law].append(labels.index(answer["choices"][0]["message"]["content"]))
-                if turn == 0 and law == "conditional":
-                    laws[law].append([math.exp(one["normalized_logprob"]) for one in answer["choices"][0]["choice_logprobs"]])
-    server.stop()
+    laws, greedy, times = ({"masked": [], "conditional": []} for _ in range(3))
+    with serving.Server(args.bin, ["--target", args.target, "--threads", str(args.threads)]) as server:
+        for i, (_, message) in enumerate(asked):
+            chat = chat_of(labels, examples, message)
+            sequences, logprobs = zip(*(tokens_of(server, chat, label) for label in labels))
+            laws["masked"].append(masked_law(sequences, logprobs))
+            body = {"messages": chat, "guided_choice": labels, "temperature": 0}
+            for turn in range(args.turns):
+                for law in ("masked", "conditional") if (i + turn) % 2 == 0 else ("conditional", "masked"):
+                    answer = server.call("/v1/chat/completions", {**body, "choice_law": law})
+                    times[law].append(answer["timings"]["e2e_ms"])
+                    if turn == 0:
+                        greedy[law].append(labels.index(answer["choices"][0]["message"]["content"]))
+                    if turn == 0 and law == "conditional":
+                        laws[law].append([math.exp(one["normalized_logprob"]) for one in answer["choices"][0]["choice_logprobs"]])
 
     distances = [sum(abs(a - b) for a, b in zip(x, y)) / 2 for x, y in zip(laws["masked"], laws["conditional"])]
+    variation = {"mean": sum(distances) / len(distances), "max": max(distances)}
     result = {law: figures_of(laws[law], greedy[law], truths, times[law]) for law in laws}
-    about = lib.machine(args.threads)
-    print(f"{about['cpu']}, {args.threads} threads, {about['date']}; {len(asked)} messages, {len(labels)} labels of "
-          f"{min(map(len, sequences))} to {max(map(len, sequences))} tokens with the end, {len(examples)} examples\n")
+    print(lib.machine_line(args, f"{len(asked)} messages, {len(labels)} labels of {min(map(len, sequences))} to {max(map(len, sequences))} tokens "
+                                 f"with the end, {len(examples)} examples"))
     print(lib.table(["law", "right at T = 0", "expected at T = 1", "calibration error", "mean confidence", "log loss", "ms an answer"],
                     [[law, *(lib.number(figures[key]) for key in ("accuracy", "expected_accuracy_at_1", "calibration_error", "mean_confidence",
                                                                    "log_loss", "milliseconds"))] for law, figures in result.items()]))
-    print(f"\ntotal variation between the laws: mean {lib.number(sum(distances) / len(distances))}, at most {lib.number(max(distances))}; "
+    print(f"\ntotal variation between the laws: mean {variation['mean']:.2f}, at most {variation['max']:.2f}; "
           f"different choices at T = 0: {sum(a != b for a, b in zip(greedy['masked'], greedy['conditional']))}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "labels": labels, "examples": args.examples, "figures": result,
-                       "total_variation": {"mean": sum(distances) / len(distances), "max": max(distances)}}, file, indent=1)
+    lib.write_json(args, labels=labels, examples=args.examples, figures=result, total_variation=variation)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""Helpers for the comparisons with other engines: environments, workers, turns, medians and tables.
+"""Helpers of all benchmarks: options, prompts, turns in alternation, ratios, tables and reports; and for comparisons with other
+engines their environments and workers.
 
-Uses only the standard library. The drivers run under the system's Python, and the other engine under that of its own
-virtual environment, which `environment` makes outside the repository.
+Uses only the standard library. The drivers run under the system's Python, and another engine under that of its own virtual
+environment, which `environment` makes outside the repository.
 """
+import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -16,6 +19,10 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BENCHMARKS = os.path.join(ROOT, "benchmarks")
+SHARED = os.path.join(os.path.dirname(ROOT), "shared", "prompts")  # the prompt sets, next to the checkout
+TARGET = os.path.join(ROOT, "models", "storyteller-7m")
+DRAFT = os.path.join(ROOT, "models", "storyteller-1m")
+STORY = "Once upon a time there was a little girl who lived with her grandmother in a small house"
 PROGRAM = os.path.basename(sys.argv[0])
 
 
@@ -25,6 +32,52 @@ def say(text):
 
 def fail(text):
     sys.exit(f"{PROGRAM}: {text}")
+
+
+def parser(doc, threads=2, **numbers):
+    """Returns a parser with the options of every benchmark, and one for each of `numbers`, with its default."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--bin", default=os.path.join(ROOT, "build", "release", "tandem"))
+    made.add_argument("--threads", type=int, default=threads)
+    made.add_argument("--json", metavar="F", help="also write the figures to this file")
+    for name, default in numbers.items():
+        made.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="[%(default)s]")
+    return made
+
+
+def parse_with_rest(made):
+    """Returns the arguments, and the words after --, which are options of the servers."""
+    words = sys.argv[1:]
+    place = words.index("--") if "--" in words else len(words)
+    return made.parse_args(words[:place]), words[place + 1:]
+
+
+def some_of(made, option, text, allowed):
+    """Returns the names in `text`, separated by commas. Ends the program if one is not allowed."""
+    found = text.split(",")
+    unknown = [one for one in found if one not in allowed]
+    if unknown:
+        made.error(f"{option}: found {', '.join(unknown)}, allowed: {', '.join(allowed)}")
+    return found
+
+
+def whole_numbers(text):
+    return [int(one) for one in text.split(",")]
+
+
+def lines_of(path):
+    """Returns the lines of a prompt set or another file, without empty ones."""
+    with open(os.path.join(SHARED, path), encoding="utf-8") as file:
+        return [line.strip() for line in file if line.strip()]
+
+
+@contextlib.contextmanager
+def prompts_file(prompts):
+    """A temporary file of prompts in the form of `--prompts`; gives its path."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.writelines(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+        file.flush()
+        yield file.name
 
 
 def outside_repository(path):
@@ -109,10 +162,6 @@ class Tandem:
             fail(f"tandem {' '.join(arguments)}: {error}")
         return answer
 
-    def has_option(self, command, option):
-        shown = subprocess.run([self.path, *command, "--help"], capture_output=True, text=True)
-        return shown.returncode == 0 and option in shown.stdout
-
     def ids(self, model, text):
         """Returns the token ids of `text`, without tokens in front."""
         done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--text", text], capture_output=True,
@@ -179,23 +228,40 @@ def ratio_of_pairs(numerators, denominators):
     return (median(ratios), min(ratios), max(ratios)) if ratios else (None, None, None)
 
 
-def alternate(turns, *sides):
-    """Runs each of `sides` `turns` times, in the order AB BA AB ...; returns a list of results for each side."""
-    results = [[] for _ in sides]
+def spread(ratio):
+    """Formats the result of `ratio_of_pairs`, or any median, least and greatest."""
+    return "%.2f (%.2f-%.2f)" % tuple(ratio)
+
+
+def alternate(turns, sides):
+    """Runs each of `sides`, functions of the turn by name, `turns` times, in the order AB BA AB ...; returns the results by name."""
+    results = {name: [] for name in sides}
     for turn in range(turns):
-        order = range(len(sides))
-        for side in reversed(order) if turn % 2 else order:
-            results[side].append(sides[side]())
+        for name in reversed(sides) if turn % 2 else sides:
+            results[name].append(sides[name](turn))
     return results
 
 
 def table(header, rows):
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
 
 
 def number(value, form="%.2f"):
     return "-" if value is None else form % value
+
+
+def machine_line(args, *more):
+    """Returns the line over a table: the machine, and what else applies to it."""
+    about = machine(args.threads)
+    return "; ".join([f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}", *more]) + "\n"
+
+
+def write_json(args, **report):
+    """Writes the machine and the report to the file of --json, if it is given."""
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": machine(args.threads), **report}, file, indent=1)
 
 
 def machine(threads):

@@ -10,13 +10,11 @@ choices. One server answers a question for each schema in four ways, alternating
 the schema; greedily, up to --max-tokens. An answer counts as valid if it ended by itself and this script's own validator
 accepts it. This is a measurement, not a test.
 """
-import argparse
 import json
 import os
 import random
 import re
 import sys
-import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
@@ -106,90 +104,69 @@ class ChatServer(serving.Server):
     """`tandem serve` with the given arguments, for one answer at a time."""
 
     def __init__(self, args):
-        options = ["--threads", str(args.threads), "--drafter", args.drafter]
-        options += ["--target", args.target] if args.target else []
-        options += ["--draft", args.draft] if args.draft else []
-        super().__init__(args.bin, options)
+        models = [word for name in ("target", "draft") if getattr(args, name) for word in ("--" + name, getattr(args, name))]
+        super().__init__(args.bin, ["--threads", str(args.threads), "--drafter", args.drafter, *models])
 
-    def ask(self, body):
-        request = urllib.request.Request(self.url() + "/v1/chat/completions", data=json.dumps(body).encode(),
-                                         headers={"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return json.load(answer)
+    def ask(self, question, args, drafter, **more):
+        """Returns the greedy answer to a question."""
+        return self.call("/v1/chat/completions", {"messages": [{"role": "user", "content": question}], "temperature": 0,
+                                                  "max_tokens": args.max_tokens, "speculation": {"drafter": drafter}, **more})
 
 
-def chat_parser(doc, max_tokens):
-    """Returns a parser with the options of scripts that start a ChatServer."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+def chat_parser(doc, **numbers):
+    """Returns a parser with the options of scripts that start a ChatServer, and one for each of `numbers`."""
+    parser = lib.parser(doc, os.cpu_count(), **numbers)
     parser.add_argument("--target", help="[the server's own choice]")
     parser.add_argument("--draft")
     parser.add_argument("--drafter", default="model+ngram")
-    parser.add_argument("--max-tokens", type=int, default=max_tokens)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     return parser
 
 
-def body_of(schema, thing, args, constrained, drafts):
-    body = {"messages": [{"role": "user", "content": f"Describe {thing} as JSON with the properties "
-                                                     f"{', '.join(schema['properties'])}."}],
-            "temperature": 0, "max_tokens": args.max_tokens, "speculation": {"drafter": args.drafter} if drafts else {"drafter": "none"}}
-    if constrained:
-        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-    return body
-
-
 def main():
-    parser = chat_parser(__doc__, max_tokens=256)
-    parser.add_argument("--schemas", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    args = parser.parse_args()
-
-    maker, server = SchemaMaker(args.seed), ChatServer(args)
+    args = chat_parser(__doc__, max_tokens=256, schemas=100, seed=1).parse_args()
+    maker = SchemaMaker(args.seed)
     ways = [(True, False), (True, True), (False, False), (False, True)]  # constrained, drafts
     runs = {way: [] for way in ways}
-    counts = {"valid": 0, "ended": 0, "same": 0, "compiled_ms": []}
-    for i in range(args.schemas):
-        schema, thing = maker.schema(), maker.random.choice(THINGS)
-        answers = {}
-        for way in ways if i % 2 == 0 else ways[::-1]:
-            answers[way] = server.ask(body_of(schema, thing, args, *way))
-            runs[way].append(answers[way])
-        texts = [answers[(True, drafts)]["choices"][0] for drafts in (False, True)]
-        counts["same"] += texts[0]["message"]["content"] == texts[1]["message"]["content"]
-        ended = texts[1]["finish_reason"] == "stop"
-        counts["ended"] += ended
-        try:
-            counts["valid"] += ended and is_valid(schema, json.loads(texts[1]["message"]["content"]), schema)
-        except ValueError:
-            lib.say(f"schema {i}: not JSON: {texts[1]['message']['content']!r}")
-    server.stop()
+    counts = {"valid": 0, "ended": 0, "same": 0}
+    with ChatServer(args) as server:
+        for i in range(args.schemas):
+            schema, thing = maker.schema(), maker.random.choice(THINGS)
+            form = {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}}
+            question = f"Describe {thing} as JSON with the properties {', '.join(schema['properties'])}."
+            for way in ways if i % 2 == 0 else ways[::-1]:
+                constrained, drafts = way
+                runs[way].append(server.ask(question, args, args.drafter if drafts else "none", **(form if constrained else {})))
+            plain, drafted = (runs[True, drafts][-1]["choices"][0] for drafts in (False, True))
+            text, ended = drafted["message"]["content"], drafted["finish_reason"] == "stop"
+            counts["same"] += plain["message"]["content"] == text
+            counts["ended"] += ended
+            try:
+                counts["valid"] += ended and is_valid(schema, json.loads(text), schema)
+            except ValueError:
+                lib.say(f"schema {i}: not JSON: {text!r}")
+
+    def times(*chosen):
+        """Returns, for each of these ways, the milliseconds per token after the first, of the answers of at least four tokens in all of them."""
+        rows = zip(*(runs[way] for way in chosen))
+        whole = [row for row in rows if min(answer["usage"]["completion_tokens"] for answer in row) >= 4]
+        return zip(*([answer["timings"]["tpot_ms"] for answer in row] for row in whole))
 
     def per_token(way):
-        """Returns the milliseconds per token after the first, the median over answers of at least four tokens."""
-        return lib.median([a["timings"]["tpot_ms"] for a in runs[way] if a["usage"]["completion_tokens"] >= 4])
-
-    def ratio(a, b):
-        pairs = [(x["timings"]["tpot_ms"], y["timings"]["tpot_ms"]) for x, y in zip(runs[a], runs[b])
-                 if min(x["usage"]["completion_tokens"], y["usage"]["completion_tokens"]) >= 4]
-        return lib.median([x / y for x, y in pairs])
+        return lib.median(next(times(way)))
 
     def acceptance(way):
-        proposed = sum(a["speculation"]["proposed"] for a in runs[way])
-        return sum(a["speculation"]["accepted"] for a in runs[way]) / proposed if proposed else None
+        proposed = sum(answer["speculation"]["proposed"] for answer in runs[way])
+        return sum(answer["speculation"]["accepted"] for answer in runs[way]) / proposed if proposed else None
 
-    about = lib.machine(args.threads)
-    print(f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}; {args.schemas} schemas, seed {args.seed}, drafter {args.drafter}\n")
+    print(lib.machine_line(args, f"{args.schemas} schemas, seed {args.seed}, drafter {args.drafter}"))
     print(lib.table(["", "ms a token, plain", "with drafts", "drafts gain", "accepted"],
-                    [[name, lib.number(per_token((c, False))), lib.number(per_token((c, True))), lib.number(ratio((c, False), (c, True))),
-                      lib.number(acceptance((c, True)))] for c, name in ((True, "constrained"), (False, "unconstrained"))]))
+                    [[name, *(lib.number(value) for value in (
+                        per_token((c, False)), per_token((c, True)), lib.ratio_of_pairs(*times((c, False), (c, True)))[0], acceptance((c, True))))]
+                     for c, name in ((True, "constrained"), (False, "unconstrained"))]))
     print(f"\nvalid {counts['valid']} of {counts['ended']} answers that ended by themselves, of {args.schemas} in total; "
           f"the same with and without drafts: {counts['same']} of {args.schemas}")
     print(f"masks: {per_token((True, False)) - per_token((False, False)):.3f} ms a token (medians, plain decoding)")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "counts": counts, "runs": {f"{c},{d}": r for (c, d), r in runs.items()}}, file, indent=1)
+    lib.write_json(args, counts=counts, runs={f"{c},{d}": r for (c, d), r in runs.items()})
 
 
 if __name__ == "__main__":

@@ -24,48 +24,48 @@ def edited(text, every):
     return " ".join("other" if i % every == every - 1 else word for i, word in enumerate(words))
 
 
+def text_of(answer):
+    return answer["choices"][0]["message"]["content"]
+
+
+def compare(args, ways, time, kept):
+    """Runs `ways`, functions that return answers, the first of them plain: once to put the prompts into the prefix cache, then alternating.
+    `time`: the timing to count. Returns figures; `kept(answers)` is that of tokens that drafts took from a text."""
+    def speeds(turns):
+        return [sum(a["usage"]["completion_tokens"] for a in turn) / sum(a["timings"][time] for a in turn) * 1e3 for turn in turns]
+
+    lib.alternate(1, ways)
+    results = lib.alternate(args.repeat, ways)
+    plain = next(iter(results.values()))
+    texts = list(map(text_of, plain[0]))
+    return [{"way": name, "tokens_per_second": lib.median(speeds(turns)), "times_plain": lib.ratio_of_pairs(speeds(turns), speeds(plain)),
+             "kept": kept(turns[-1]), "same": all(list(map(text_of, turn)) == texts for turn in turns)} for name, turns in results.items()]
+
+
+def cells(figures):
+    return [figures["way"], f"{figures['tokens_per_second']:.0f}", lib.spread(figures["times_plain"]), figures["kept"],
+            str(figures["same"]).lower()]
+
+
 def main():
-    parser = chat_parser(__doc__, max_tokens=300)
-    parser.add_argument("--every", type=int, default=25, help="distance between replaced words")
-    parser.add_argument("--repeat", type=int, default=3)
-    args = parser.parse_args()
-    server = ChatServer(args)
+    args = chat_parser(__doc__, max_tokens=300, every=25, repeat=3).parse_args()
+    with ChatServer(args) as server:
+        originals = [server.ask(question, args, "none") for question in QUESTIONS]
+        predictions = [{"prediction": {"type": "content", "content": edited(text_of(answer), args.every)}} for answer in originals]
 
-    def ask(question, drafter, prediction=None):
-        body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": args.max_tokens}
-        if drafter != "none" or prediction is None:
-            body["speculation"] = {"drafter": drafter}
-        if prediction is not None:
-            body["prediction"] = {"type": "content", "content": prediction}
-        return server.ask(body)
+        def way(drafter, more):
+            return lambda turn: [server.ask(question, args, drafter, **one) for question, one in zip(QUESTIONS, more)]
 
-    originals = [ask(question, "none")["choices"][0]["message"]["content"] for question in QUESTIONS]
+        def kept(answers):
+            details = [answer["usage"]["completion_tokens_details"] for answer in answers]
+            return " / ".join(str(sum(one[f"{what}_prediction_tokens"] for one in details)) for what in ("accepted", "rejected"))
 
-    def run(drafter, predicts):
-        tokens, ms, accepted, rejected, texts = 0, 0.0, 0, 0, []
-        for question, original in zip(QUESTIONS, originals):
-            answer = ask(question, drafter, edited(original, args.every) if predicts else None)
-            tokens += answer["usage"]["completion_tokens"]
-            ms += answer["timings"]["e2e_ms"]
-            details = answer["usage"]["completion_tokens_details"]
-            accepted, rejected = accepted + details["accepted_prediction_tokens"], rejected + details["rejected_prediction_tokens"]
-            texts.append(answer["choices"][0]["message"]["content"])
-        return {"speed": tokens / ms * 1e3, "accepted": accepted, "rejected": rejected, "tokens": tokens, "texts": texts}
-
-    ways = {"plain": ("none", False), args.drafter: (args.drafter, False), f"prediction and {args.drafter}": (args.drafter, True)}
-    for way in ways.values():
-        run(*way)  # puts the prompts into the prefix cache
-    results = dict(zip(ways, lib.alternate(args.repeat, *[lambda way=way: run(*way) for way in ways.values()])))
-    server.stop()
-    plain = results["plain"]
-    rows = []
-    for name, turns in results.items():
-        ratio, low, high = lib.ratio_of_pairs([r["speed"] for r in turns], [r["speed"] for r in plain])
-        rows.append([name, lib.number(lib.median([r["speed"] for r in turns]), "%.0f"), f"{ratio:.2f} ({low:.2f}-{high:.2f})",
-                     f"{turns[-1]['accepted']} / {turns[-1]['rejected']}", str(all(r["texts"] == plain[0]["texts"] for r in turns)).lower()])
-    about = lib.machine(args.threads)
-    print(f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}; {plain[0]['tokens']} tokens\n")
-    print(lib.table(["", "tokens/s", "times plain", "predicted tokens accepted / rejected", "same text"], rows))
+        nothing = [{}] * len(QUESTIONS)
+        figures = compare(args, {"plain": way("none", nothing), args.drafter: way(args.drafter, nothing),
+                                 f"prediction and {args.drafter}": way(args.drafter, predictions)}, "e2e_ms", kept)
+    print(lib.machine_line(args, f"{sum(answer['usage']['completion_tokens'] for answer in originals)} tokens"))
+    print(lib.table(["", "tokens/s", "times plain", "predicted tokens accepted / rejected", "same text"], map(cells, figures)))
+    lib.write_json(args, figures=figures)
 
 
 if __name__ == "__main__":

@@ -14,28 +14,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
 import urllib.request
 
 import comparison as lib
 
-TARGET = os.path.join(lib.ROOT, "models", "storyteller-7m")
-DRAFT = os.path.join(lib.ROOT, "models", "storyteller-1m")
+TARGET, DRAFT = lib.TARGET, lib.DRAFT
 # Given explicitly, because another pair is the default if a real model was fetched.
 PAIR = ["--target", TARGET, "--draft", DRAFT]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
-    """`tandem serve` on a free port, with its log in a file; or, with `url`, a server that is already running."""
+    """`tandem serve` on a free port, with its log in a file."""
 
-    def __init__(self, program="", options=(), url="", wrapper=()):
-        self.process = None
-        self.log_file = None
-        if url:
-            parts = urllib.parse.urlsplit(url)
-            self.host, self.port = parts.hostname, parts.port or 80
-            return
+    def __init__(self, program, options=(), wrapper=()):
         if not os.path.exists(program):
             lib.fail(f"{program} is missing; build it with ./dev build or choose another with --bin")
         self.log_file = tempfile.NamedTemporaryFile(mode="w+", prefix="tandem_serve_", suffix=".log")
@@ -58,11 +50,10 @@ class Server:
         return self
 
     def __exit__(self, *unused):
-        if self.process is not None and self.process.poll() is None:
+        if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        if self.log_file is not None:
-            self.log_file.close()
+        self.log_file.close()
 
     def url(self):
         return f"http://{self.host}:{self.port}"
@@ -79,6 +70,13 @@ class Server:
     def get(self, path):
         with urllib.request.urlopen(self.url() + path) as answer:
             return answer.read().decode()
+
+    def call(self, path, body=None, method="POST"):
+        """Returns the JSON that a request with a JSON body gets."""
+        request = urllib.request.Request(self.url() + path, None if body is None else json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            return json.load(answer)
 
     def metrics(self):
         """Returns every sample of /metrics by its name and labels, as they are written there."""
@@ -100,9 +98,7 @@ class Server:
         return False
 
     def cpu_seconds(self):
-        """Returns the processor time of all threads so far; 0 for a server that this script did not start."""
-        if self.process is None:
-            return 0.0
+        """Returns the processor time of all threads so far."""
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
@@ -251,9 +247,7 @@ def percentile(values, share):
 
 
 def stop_or_say(server):
-    """Stops a server that this script started, and reports a failure."""
-    if server.process is None:
-        return
+    """Stops a server, and reports a failure."""
     status = server.stop()
     if status != 0:
         print(server.log()[-4000:], file=sys.stderr)
