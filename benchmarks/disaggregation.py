@@ -10,7 +10,6 @@
 
 Starts build/release/tandem and passes options after -- to the servers. The forms alternate. This is a measurement, not a test.
 """
-import argparse
 import http.client
 import json
 import os
@@ -47,11 +46,6 @@ def gaps(times, began, ended):
     return [b - a for series in times for a, b in zip(series, series[1:]) if began <= b <= ended]
 
 
-def percentile(values, share):
-    values = sorted(values)
-    return values[min(int(share * len(values)), len(values) - 1)]
-
-
 def start(form, args, options):
     """Starts the servers; returns those that read prompts, and those that write answers."""
     half = str(max(args.threads // 2, 1))
@@ -70,10 +64,10 @@ def first_token(form, readers, writers, prompt, number):
     body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
     began = time.perf_counter()
     if form != "disaggregated":
-        kv_store.post(readers[number % len(readers)], "/v1/completions", body)
+        readers[number % len(readers)].call("/v1/completions", body)
         return time.perf_counter() - began, 0
-    read = kv_store.post(readers[0], "/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
-    answer = kv_store.post(writers[0], "/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+    read = readers[0].call("/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
+    answer = writers[0].call("/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
     return time.perf_counter() - began, answer["usage"]["prompt_tokens_details"]["transfer_tokens"]
 
 
@@ -126,16 +120,13 @@ def run_streams(form, args, options, turn):
 
 
 def streams(args, options):
-    results = {form: [] for form in FORMS}
-    for turn in range(args.turns):
-        for form in FORMS if turn % 2 == 0 else FORMS[::-1]:
-            results[form].append(run_streams(form, args, options, turn))
+    results = lib.alternate(args.turns, {form: lambda turn, form=form: run_streams(form, args, options, turn) for form in FORMS})
     rows, told = [], {}
     for form, runs in results.items():
         ttft = [value for run in runs for value in run["ttft_s"]]
         itl = [value for run in runs for value in run["itl_s"]]
         calm = 1e3 * statistics.median(value for run in runs for value in run["calm_itl_s"])
-        told[form] = {"ttft_ms": [1e3 * v for v in ttft], "itl_ms": {str(p): 1e3 * percentile(itl, p / 100) for p in (50, 95, 99, 100)},
+        told[form] = {"ttft_ms": [1e3 * v for v in ttft], "itl_ms": {str(p): 1e3 * serving.percentile(itl, p / 100) for p in (50, 95, 99, 100)},
                       "events_per_second": statistics.median(run["events_per_second"] for run in runs),
                       "calm_itl_ms": calm, "fetched_tokens": [v for run in runs for v in run["fetched_tokens"]]}
         rows.append([form, f"{1e3 * statistics.median(ttft):.0f} ({1e3 * min(ttft):.0f} to {1e3 * max(ttft):.0f})",
@@ -177,9 +168,9 @@ def transfer(args, options):
         for turn in range(args.turns):
             prompt = kv_store.prompt_of(prefill, args.tokens, 20 + turn)
             body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-            read = kv_store.post(prefill, "/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
+            read = prefill.call("/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
             before = decode.metrics()
-            answer = kv_store.post(decode, "/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+            answer = decode.call("/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
             after = decode.metrics()
             if answer["usage"]["prompt_tokens_details"]["transfer_tokens"] < 0.9 * args.tokens:
                 lib.fail(f"too few tokens were transferred: {answer['usage']}")
@@ -196,26 +187,16 @@ def transfer(args, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = lib.parser(__doc__, os.cpu_count(), tokens=4000, turns=2)
     parser.add_argument("what", choices=["streams", "transfer"])
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--prompts", type=int, default=3, help="number of long prompts in a run")
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two long prompts")
     parser.add_argument("--calm", type=float, default=4.0, help="seconds with only streams, before the first long prompt")
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=1000, help="length of a stream's answers, which follow one another")
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    words = sys.argv[1:]
-    own, options = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
-    args = parser.parse_args(own)
+    args, options = lib.parse_with_rest(parser)
     os.environ["TANDEM_KV_TRANSFER_SECRET"] = secrets.token_hex(32)
-    result = {"machine": lib.machine(args.threads), **(streams if args.what == "streams" else transfer)(args, options)}
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
+    lib.write_json(args, **(streams if args.what == "streams" else transfer)(args, options))
 
 
 if __name__ == "__main__":

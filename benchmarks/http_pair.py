@@ -12,12 +12,10 @@ within --tpot-limit each on average.
 llama.cpp runs plainly and with each variant of --llama-options (options separated by commas instead of blanks). Needs the prompt sets next
 to the checkout (../shared/prompts). This is a measurement, not a test.
 """
-import argparse
 import concurrent.futures
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -101,20 +99,14 @@ def run(server, args, prompts, streams):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--llama-server", required=True)
-    parser.add_argument("--target", required=True)
-    parser.add_argument("--draft", required=True)
+    parser = lib.parser(__doc__, os.cpu_count(), max_tokens=64, turns=1)
+    for name in ("llama-server", "target", "draft"):
+        parser.add_argument("--" + name, required=True)
     parser.add_argument("--llama-options", action="append", metavar="A,B,...", help="a variant with the draft; empty: none")
-    parser.add_argument("--streams", default="1", help="numbers of requests at once")
+    parser.add_argument("--streams", type=lib.whole_numbers, default=[1], help="numbers of requests at once")
     parser.add_argument("--count", type=int, default=3, help="prompts per task")
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--ttft-limit", type=float, default=2000, help="milliseconds, for goodput")
     parser.add_argument("--tpot-limit", type=float, default=200, help="milliseconds, for goodput")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
     args = parser.parse_args()
     prompts = real_pair.tasks(args.count)
     tandem = ["--target", args.target, "--threads", str(args.threads)]
@@ -124,23 +116,17 @@ def main():
     for variant in filter(None, args.llama_options or LLAMA_VARIANTS):
         options = ["-md", args.draft, *variant.split(",")]
         starts[f"llama.cpp, {' '.join(options[2:])}"] = lambda streams, options=options: LlamaServer(args, options, streams)
-    about = lib.machine(args.threads)
-    print(f"{about['cpu']}, {args.threads} threads, {about['date']}; {args.count} prompts of a task, up to {args.max_tokens} tokens, "
-          f"{args.turns} turns; tokens per second, prompts included\n")
-    told = []
-    for streams in map(int, args.streams.split(",")):
-        runs = {name: [] for name in starts}
-        for turn in range(args.turns):
-            for name in list(starts) if turn % 2 == 0 else list(starts)[::-1]:
-                runs[name].append(run(starts[name](streams), args, prompts, streams))
-                lib.say(f"{streams} streams, {name}: {runs[name][-1]['all']:.1f} tokens/s")
+    print(lib.machine_line(args, f"{args.count} prompts of a task, up to {args.max_tokens} tokens, {args.turns} turns; tokens per second, "
+                                 "prompts included"))
+    levels = []
+    for streams in args.streams:
+        runs = lib.alternate(args.turns, {name: lambda turn, start=start: run(start(streams), args, prompts, streams)
+                                          for name, start in starts.items()})
         columns = list(runs["Tandem, plain"][0])
-        rows = [[name, *(f"{statistics.median(one[column] for one in runs[name]):.3g}" for column in columns)] for name in starts]
+        rows = [[name, *(f"{lib.median([one[column] for one in runs[name]]):.3g}" for column in columns)] for name in starts]
         print(lib.table([f"{streams} streams", *columns], rows), flush=True)
-        told.append({"streams": streams, "runs": runs})
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "levels": told}, file, indent=1)
+        levels.append({"streams": streams, "runs": runs})
+    lib.write_json(args, levels=levels)
 
 
 if __name__ == "__main__":

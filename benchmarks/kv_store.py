@@ -9,7 +9,6 @@
 Starts build/release/tandem with the store in a new folder, and passes options after -- to the server. Drops the store's file
 from the page cache before its turn, unless --warm is given. This is a measurement, not a test.
 """
-import argparse
 import concurrent.futures
 import glob
 import json
@@ -18,7 +17,6 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
@@ -26,13 +24,6 @@ import serving  # noqa: E402
 
 FILE = "pages-1.mdb"
 WAYS = ("computed", "memory", "store")
-
-
-def post(server, path, body):
-    request = urllib.request.Request(server.url() + path, json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
 
 
 def long_text():
@@ -46,31 +37,23 @@ def long_text():
 
 def prompt_of(server, num_tokens, first):
     """Returns this many tokens. The first token, and so the key of every page, differs from turn to turn."""
-    tokens = post(server, "/tokenize", {"prompt": long_text()[:16 * num_tokens]})["tokens"]
+    tokens = server.call("/tokenize", {"prompt": long_text()[:16 * num_tokens]})["tokens"]
     if len(tokens) < num_tokens:
         lib.fail(f"the documents have {len(tokens)} tokens, --tokens is {num_tokens}")
     return [tokens[first], *tokens[1:num_tokens]]
 
 
 def complete(server, prompt, max_tokens=1):
-    answer = post(server, "/v1/completions", {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
-                                              "ignore_eos": True})
+    answer = server.call("/v1/completions", {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True})
     details = answer["usage"]["prompt_tokens_details"]
     return answer["timings"]["ttft_ms"], details, answer["choices"][0]["token_ids"]
-
-
-def metric(server, name):
-    for line in server.get("/metrics").splitlines():
-        if line.startswith(name + " "):
-            return float(line.split()[1])
-    return 0.0
 
 
 def await_written(server):
     """Waits until the server has not written for a second."""
     names = ("tandem_kv_store_pages_written_total", "tandem_kv_store_pages_dropped_total")
     before = None
-    while before != (now := [metric(server, name) for name in names]):
+    while before != (now := [server.metrics()[name] for name in names]):
         before = now
         time.sleep(1)
     if now[1] > 0:
@@ -89,10 +72,7 @@ def sequential_rate(path, num_bytes):
     with open(path, "rb", buffering=0) as file:
         began = time.perf_counter()
         done = 0
-        while done < num_bytes:
-            part = file.read(4 << 20)
-            if not part:
-                break
+        while done < num_bytes and (part := file.read(4 << 20)):
             done += len(part)
         return done / (time.perf_counter() - began)
 
@@ -122,7 +102,7 @@ def first(args, options):
                 if not args.warm:
                     drop(path)
                 time_ms, details, again = complete(server, prompt)
-                num_bytes = metric(server, "tandem_kv_store_bytes_read_total")
+                num_bytes = server.metrics()["tandem_kv_store_bytes_read_total"]
                 server.stop()
             if again != tokens:
                 lib.fail(f"the tokens after the restart differ: found {again}, expected {tokens}")
@@ -152,36 +132,26 @@ def busy(args, options):
     with tempfile.TemporaryDirectory(prefix="kv_store_", dir=args.folder) as folder:
         with serving.Server(args.bin, options) as without, \
              serving.Server(args.bin, [*options, "--kv-store", folder]) as stored:
-            for server in (without, stored):
+            servers = {"without": without, "stored": stored}
+            for server in servers.values():
                 tokens_per_second(server, args, 0)
-            ratios, rates = [], {"without": [], "stored": []}
-            for turn in range(args.turns):
-                order = [("without", without), ("stored", stored)]
-                for name, server in order if turn % 2 == 0 else order[::-1]:
-                    rates[name].append(tokens_per_second(server, args, turn + 1))
-                ratios.append(rates["stored"][-1] / rates["without"][-1])
-            dropped = metric(stored, "tandem_kv_store_pages_dropped_total")
-            written = metric(stored, "tandem_kv_store_bytes_written_total")
-    return {"tokens_per_second": {name: summary(values) for name, values in rates.items()}, "ratio": summary(ratios),
-            "pages_dropped": dropped, "bytes_written": written}
+            rates = lib.alternate(args.turns, {name: lambda turn, server=server: tokens_per_second(server, args, turn + 1)
+                                               for name, server in servers.items()})
+            counts = stored.metrics()
+    return {"tokens_per_second": {name: summary(values) for name, values in rates.items()},
+            "ratio": dict(zip(("median", "least", "greatest"), lib.ratio_of_pairs(rates["stored"], rates["without"]))),
+            "pages_dropped": counts["tandem_kv_store_pages_dropped_total"], "bytes_written": counts["tandem_kv_store_bytes_written_total"]}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = lib.parser(__doc__, os.cpu_count(), tokens=4000, turns=5, streams=4, prompt_tokens=200, max_tokens=200)
     parser.add_argument("what", choices=["first", "busy"])
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
     parser.add_argument("--folder", help="where to create the store's folder [the temporary folder]")
-    parser.add_argument("--tokens", type=int, default=4000)
-    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--warm", action="store_true", help="leave the store's file in the page cache")
-    parser.add_argument("--streams", type=int, default=4)
-    parser.add_argument("--prompt-tokens", type=int, default=200)
-    parser.add_argument("--max-tokens", type=int, default=200)
-    words = sys.argv[1:]
-    own, options = (words[:words.index("--")], words[words.index("--") + 1:]) if "--" in words else (words, [])
-    args = parser.parse_args(own)
-    result = (first if args.what == "first" else busy)(args, options)
+    args, options = lib.parse_with_rest(parser)
+    result = (first if args.what == "first" else busy)(args, ["--threads", str(args.threads), *options])
     print(json.dumps(result))
+    lib.write_json(args, **result)
 
 
 if __name__ == "__main__":

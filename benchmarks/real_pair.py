@@ -12,22 +12,18 @@ and speculative passes over the prompts, alternating between draft lengths; figu
 per second, prompts included. llama.cpp decodes greedily in a loop over its C functions that drafts up to k tokens and checks
 them in one batch. It gets Tandem's token ids, without using its own chat template. This is a measurement, not a test.
 """
-import argparse
 import json
 import os
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
 
-SHARED = os.path.join(os.path.dirname(lib.ROOT), "shared", "prompts")
 SPEC_BENCH = ["translation", "summarization", "qa", "math_reasoning", "rag"]
 
 
 def lines(name):
-    with open(os.path.join(SHARED, name), encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return map(json.loads, lib.lines_of(name))
 
 
 def tasks(count):
@@ -49,9 +45,7 @@ def bench(tandem, args, prompts, drafter, temperature):
     chat = [] if args.no_chat else ["--chat"]
     report = tandem.json("bench", "speculation", *chat, "--prompts", prompts, "--drafter", drafter, "-k", args.lengths,
                          "--temperature", str(temperature), "--max-tokens", str(args.max_tokens),
-                         "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft,
-                         "--draft-head-tokens", args.draft_head_tokens,
-                         "--draft-mask-token", args.draft_mask_token)
+                         "--repeat", str(args.repeat), "--target", args.target, "--draft", args.draft)
     return (report["target"]["path"], (report["draft"] or {}).get("path")), report["runs"]
 
 
@@ -64,7 +58,7 @@ def row(task, temperature, drafter, runs):
     share = auto and best and auto["ratio_to_plain"] / max(best["ratio_to_plain"], 1.0)
     return [task, f"{temperature:g}", drafter, lib.number(told["plain_tokens_per_second"], "%.1f"),
             lib.number(told["acceptance_rate"]), lib.number(told["tokens_per_round"]),
-            f"{told['ratio_to_plain']:.2f} ({told['ratio_spread'][0]:.2f}-{told['ratio_spread'][1]:.2f})",
+            lib.spread((told["ratio_to_plain"], *told["ratio_spread"])),
             f"{best['ratio_to_plain']:.2f} at {best['draft_tokens']}" if best else "-", lib.number(share)]
 
 
@@ -76,60 +70,43 @@ class LlamaCpp:
         self.worker, self.lengths = worker, [0, *(int(k) for k in args.lengths.split(",") if k != "auto")]
         worker.ask("load", path=args.llama_cpp_target, settings=settings)
         worker.ask("load_draft", path=args.llama_cpp_draft, settings=settings)
-        self.ends = [int(text) for text in args.ends.split(",")]
 
     def speeds(self, prompts, args):
         """Returns the tokens per second, prompts included, by draft length: medians over turns."""
         def run(length):
-            done = self.worker.ask("answers", prompts=prompts, tokens=args.max_tokens, ends=self.ends, draft_tokens=length)
+            done = self.worker.ask("answers", prompts=prompts, tokens=args.max_tokens, ends=args.ends, draft_tokens=length)
             return sum(len(a["ids"]) for a in done["answers"]) / sum(a["ms"] for a in done["answers"]) * 1e3
 
-        turns = lib.alternate(args.repeat, *[lambda length=length: run(length) for length in self.lengths])
-        return {length: lib.median(speeds) for length, speeds in zip(self.lengths, turns)}
+        turns = lib.alternate(args.repeat, {length: lambda turn, length=length: run(length) for length in self.lengths})
+        return {length: lib.median(speeds) for length, speeds in turns.items()}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+    parser = lib.parser(__doc__, os.cpu_count(), max_tokens=128)
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--draft", default=os.path.join(lib.ROOT, "models", "smollm2-draft"))
-    parser.add_argument("--draft-head-tokens", default="auto", help="number of tokens that the draft can propose; 0 for all")
-    parser.add_argument("--draft-mask-token", default="auto", help="none uses a parallel draft serially")
     parser.add_argument("--no-chat", action="store_true", help="do not format prompts as messages, for base models, which continue them")
     parser.add_argument("--drafters", default="model,ngram,model+ngram")
     parser.add_argument("--temperatures", default="0,0.7")
     parser.add_argument("--lengths", default="1,2,4,8,auto", help="draft lengths")
     parser.add_argument("--tasks", help="any of the tasks")
     parser.add_argument("--count", type=int, default=20, help="prompts per task")
-    parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=2, help="pairs of passes")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--llama-cpp", metavar="VENV", help="also run llama.cpp of this environment (which compare_llama_cpp.py creates)")
     parser.add_argument("--llama-cpp-target", metavar="F.gguf", help="the target's file")
     parser.add_argument("--llama-cpp-draft", metavar="F.gguf", help="the draft's file")
-    parser.add_argument("--ends", default="2", help="ids that end an answer, for llama.cpp")
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
+    parser.add_argument("--ends", type=lib.whole_numbers, default=[2], help="ids that end an answer, for llama.cpp")
     args = parser.parse_args()
-    if not os.path.isdir(SHARED):
-        lib.fail(f"{SHARED}: the prompt sets are missing")
-
     if args.llama_cpp and not (args.llama_cpp_target and args.llama_cpp_draft):
-        lib.fail("--llama-cpp needs --llama-cpp-target and --llama-cpp-draft")
+        parser.error("--llama-cpp needs --llama-cpp-target and --llama-cpp-draft")
     everything = tasks(args.count)
-    chosen = args.tasks.split(",") if args.tasks else list(everything)
-    for task in chosen:
-        if task not in everything:
-            lib.fail(f"--tasks: found {task}, allowed: {', '.join(everything)}")
     tandem = lib.Tandem(args.bin, args.threads, timeout=7200)
-    rows, figures, beside = [], [], []
-    models = None
-    for task in chosen:
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.writelines(json.dumps({"prompt": prompt}) + "\n" for prompt in everything[task])
-            file.flush()
-            for temperature in (float(text) for text in args.temperatures.split(",")):
+    rows, figures, others, models = [], [], [], None
+    for task in lib.some_of(parser, "--tasks", args.tasks, everything) if args.tasks else everything:
+        with lib.prompts_file(everything[task]) as prompts:
+            for temperature in map(float, args.temperatures.split(",")):
                 for drafter in args.drafters.split(","):
-                    models, runs = bench(tandem, args, file.name, drafter, temperature)
+                    models, runs = bench(tandem, args, prompts, drafter, temperature)
                     rows.append(row(task, temperature, drafter, runs))
                     figures.append({"task": task, "temperature": temperature, "drafter": drafter, "runs": runs})
                     lib.say(" ".join(rows[-1]))
@@ -137,19 +114,15 @@ def main():
             with lib.Worker(os.path.join(args.llama_cpp, "bin", "python3"), "llama_cpp_worker.py") as worker:
                 speeds = LlamaCpp(args, worker).speeds(tandem.chat_ids(args.target, everything[task]), args)
             best = max(speeds, key=speeds.get)
-            beside.append([task, f"{speeds[0]:.1f}", f"{speeds[best]:.1f} at {best}"])
+            others.append([task, f"{speeds[0]:.1f}", f"{speeds[best]:.1f} at {best}"])
             figures.append({"task": task, "llama_cpp": speeds})
-            lib.say("llama.cpp " + " ".join(beside[-1]))
-    about = lib.machine(args.threads)
-    print(f"{models[0]} with {models[1]}; {about['cpu']}, {args.threads} threads, {about['date']}; {args.count} prompts of a task, "
-          f"up to {args.max_tokens} tokens, {args.repeat} pairs of passes\n")
+    print(lib.machine_line(args, f"{models[0]} with {models[1]}", f"{args.count} prompts of a task", f"up to {args.max_tokens} tokens",
+                           f"{args.repeat} pairs of passes"))
     print(lib.table(["task", "T", "drafter", "plain tok/s", "accepted", "tokens a round", "auto / plain", "best fixed k",
                      "auto / best"], rows))
-    if beside:
-        print("\nllama.cpp, T = 0\n\n" + lib.table(["task", "plain tok/s", "best tok/s at k"], beside))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": about, "models": models, "figures": figures}, file, indent=1)
+    if others:
+        print("\nllama.cpp, T = 0\n\n" + lib.table(["task", "plain tok/s", "best tok/s at k"], others))
+    lib.write_json(args, models=models, figures=figures)
 
 
 if __name__ == "__main__":
