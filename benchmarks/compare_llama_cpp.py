@@ -1,23 +1,17 @@
 #!/usr/bin/env python3
 """Compares Tandem and llama.cpp on the same weights, alternating within one run: passes, start-up and memory.
 
-  compare_llama_cpp.py --only prepare        creates the environment, the random 1B model and the GGUF files
   compare_llama_cpp.py --only decode,verify  measures these, and prints a Markdown table (--json F also writes the figures)
 
 llama.cpp is the PyPI package llama-cpp-python built for this machine. Its C functions are called from one process that runs
 for the whole comparison. For block formats both engines read one GGUF file, which `tandem quantize` writes. For floats Tandem
-reads its own safetensors, and llama.cpp the same weights as a GGUF file. Tandem runs as a new process per turn: `bench
-kernels --target` if the program has it, else `generate` on a batch of n sequences in lockstep, whose passes have n rows.
-Ratios are medians over turns of the ratio within a turn; above 1 Tandem is faster. This is a measurement, not a test. It
-writes nothing into the repository: --work is the folder of models, --venv that of the environment.
+reads its own safetensors, and llama.cpp the same weights as a GGUF file. Tandem runs as a new process per turn. Ratios are
+medians over turns of the ratio within a turn; above 1 Tandem is faster. This is a measurement, not a test. It writes nothing
+into the repository: --work is the folder of models, --venv that of the environment; both are made if they are missing.
 """
-import argparse
-import json
 import os
-import random
 import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
@@ -25,9 +19,7 @@ import comparison as lib  # noqa: E402
 FLOATS = {"f32": ["--compute", "f32"], "bf16": []}  # with the options of Tandem
 BLOCKS = ["q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "iq4_xs", "q3_k", "q2_k"]
 FORMATS = [*FLOATS, *BLOCKS]
-MEASURES = ["prepare", "same", "settings", "decode", "verify", "prefill", "load", "pair"]
-SHIPPED = os.path.join(lib.ROOT, "models", "storyteller-7m")
-STORY = "Once upon a time there was a little girl who lived with her grandmother in a small house"
+MEASURES = ["same", "decode", "verify", "prefill", "load", "pair"]
 
 
 class Sides:
@@ -35,12 +27,9 @@ class Sides:
 
     def __init__(self, args, worker, tandem):
         self.args, self.worker, self.tandem = args, worker, tandem
-        self.has_kernels = tandem.has_option(["bench", "kernels"], "--pass-rows")
-        if not self.has_kernels:
-            lib.say("this tandem lacks `bench kernels --target --pass-rows`; passes are timed with `generate` on batches of n sequences")
         self.refused = {}
         for name in args.formats:
-            _, error = tandem.try_json("generate", "--target", SHIPPED, "--drafter", "none", "--prompt-ids", "0",
+            _, error = tandem.try_json("generate", "--target", lib.TARGET, "--drafter", "none", "--prompt-ids", "0",
                                        "--max-tokens", "1", *self.at_load(name))
             if error:
                 self.refused[name] = error.splitlines()[-1]
@@ -54,7 +43,7 @@ class Sides:
     def folder(self, shape):
         """Returns Tandem's model: the shipped one for "pair", else a random one, which is created if missing."""
         if shape == "pair":
-            return SHIPPED
+            return lib.TARGET
         folder = os.path.join(self.args.work, shape)
         if not os.path.exists(folder):
             lib.say(f"writing {folder}")
@@ -97,53 +86,29 @@ def llama_pass(sides, what, rows):
     return lib.median(sides.worker.ask("passes", rows=rows, context=sides.args.context, repeat=sides.args.repeat)["ms"])
 
 
-def batch_passes(sides, name, what, rows):
-    """Returns the milliseconds of one pass of `tandem generate`: of a prompt, or of `rows` sequences in lockstep."""
-    draw = random.Random(rows)
-    lines, length = (sides.args.prefill_repeat + 1, rows) if what == "prefill" else (rows, 16)
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        for _ in range(lines):
-            file.write(json.dumps({"prompt_ids": [draw.randrange(256) for _ in range(length)]}) + "\n")
-        file.flush()
-        batch, tokens = (1, 1) if what == "prefill" else (rows, sides.args.repeat + 2)
-        options = sides.generate("1b", name, "--prompts", file.name, "--batch", str(batch), "--max-tokens", str(tokens))
-        results = [result["timings"] for result in sides.tandem.json(*options)]
-    if what == "prefill":
-        # Leave out the first prompt of the process: it touches memory for the first time.
-        return lib.median([times["prompt_ms"] for times in results[1:]])
-    return lib.median([times["tpot_ms"] for times in results])
-
-
-def tandem_passes(sides, name, wanted):
-    """Returns the milliseconds of each (what, rows) of `wanted`, from one process if `bench kernels` can measure them."""
-    if not sides.has_kernels:
-        return {key: batch_passes(sides, name, *key) for key in wanted}
-    prompts = wanted[0][0] == "prefill"
-    context, repeat = (0, sides.args.prefill_repeat) if prompts else (sides.args.context, sides.args.repeat)
-    report = sides.tandem.json("bench", "kernels", *sides.target("1b", name), "--ops", "passes",
-                               "--pass-rows", ",".join(str(rows) for _, rows in wanted), "--pass-contexts", str(context),
-                               "--repeat", str(repeat))
+def tandem_passes(sides, name, what, rows):
+    """Returns the milliseconds of passes of these numbers of rows, by the number, from one process."""
+    context, repeat = (0, sides.args.prefill_repeat) if what == "prefill" else (sides.args.context, sides.args.repeat)
+    report = sides.tandem.json("bench", "kernels", *sides.target("1b", name), "--ops", "passes", "--pass-rows", ",".join(map(str, rows)),
+                               "--pass-contexts", str(context), "--repeat", str(repeat))
     # `bench kernels` names passes by their rows, so look only at rows and context.
-    found = {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
-    return {key: found.get(key[1]) for key in wanted}
+    return {one["rows"]: one["ms"] for one in report["passes"] if one["context"] == context}
 
 
 def compare_passes(sides, what):
     """Compares every format and number of rows, alternating. Verification is also compared with one row in the same turn."""
     rows = {"decode": [1], "verify": sorted({1, *sides.args.rows}), "prefill": sides.args.prompts}[what]
-    wanted = [(what, n) for n in rows]
     results = []
     for name in sides.args.formats:
         sides.load("1b", name)
-        refused = name in sides.refused
-        turns = list(zip(*lib.alternate(
-            sides.args.turns, lambda: {} if refused else tandem_passes(sides, name, wanted),
-            lambda: {key: llama_pass(sides, *key) for key in wanted})))
-        for key in wanted:
-            results.append({"what": what, "model": "1b", "format": name, "rows": key[1],
-                            "turns": [[ours.get(key), theirs[key]] for ours, theirs in turns]})
+        turns = list(zip(*lib.alternate(sides.args.turns, {
+            "ours": lambda turn: {} if name in sides.refused else tandem_passes(sides, name, what, rows),
+            "theirs": lambda turn: {n: llama_pass(sides, what, n) for n in rows}}).values()))
+        for n in rows:
+            results.append({"what": what, "model": "1b", "format": name, "rows": n,
+                            "turns": [[ours.get(n), theirs[n]] for ours, theirs in turns]})
             if what == "verify":
-                results[-1]["one_row"] = [[ours.get((what, 1)), theirs[(what, 1)]] for ours, theirs in turns]
+                results[-1]["one_row"] = [[ours.get(1), theirs[1]] for ours, theirs in turns]
     return results
 
 
@@ -151,27 +116,26 @@ def compare_load(sides, fresh):
     """Compares the time to the first token and VmHWM of fresh processes, with the files in the page cache."""
     results = []
     prompt = ",".join(str(i) for i in range(16))
-    for shape in sides.args.models:
+    for shape in ("1b", "pair"):
         for name in sides.args.formats:
             path = sides.file(shape, name)
 
-            def theirs():
+            def theirs(turn):
                 with fresh() as worker:
                     return worker.ask("load", path=path, settings=sides.args.settings)
 
             def ours(options, *more):
                 if name in sides.refused:
                     return None
-                return sides.tandem.first_token(*options, "--prompt-ids", prompt, "--max-tokens", "1", *more,
-                                                *sides.args.load_options)
+                return sides.tandem.first_token(*options, "--prompt-ids", prompt, "--max-tokens", "1", *more)
 
             # Tandem reads the quantised file, and also quantises at load.
-            sources = {name: lambda: ours(sides.generate(shape, name))}
+            sources = {name: lambda turn: ours(sides.generate(shape, name))}
             if name in BLOCKS:
-                sources[f"{name} at load"] = lambda: ours(sides.generate(shape, "bf16"), "--quantize", name)
-            *sides_of_ours, others = lib.alternate(sides.args.turns, *sources.values(), theirs)
-            for source, values in zip(sources, sides_of_ours):
-                turns = list(zip(values, others))
+                sources[f"{name} at load"] = lambda turn: ours(sides.generate(shape, "bf16"), "--quantize", name)
+            found = lib.alternate(sides.args.turns, {**sources, "theirs": theirs})
+            for source in sources:
+                turns = list(zip(found[source], found["theirs"]))
                 results.append({"what": "load", "model": shape, "format": source, "rows": 16,
                                 "turns": [[a and a[0], b["ms"]] for a, b in turns],
                                 "peak_bytes": [[a and a[1], b["peak_bytes"]] for a, b in turns]})
@@ -180,7 +144,7 @@ def compare_load(sides, fresh):
 
 def compare_pair(sides):
     """Compares plain greedy decoding of the shipped model on both sides, and Tandem's speculative decoding."""
-    ids = [0] + sides.tandem.ids(SHIPPED, STORY)
+    ids = [0] + sides.tandem.ids(lib.TARGET, lib.STORY)
     prompt = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", str(sides.args.pair_tokens)]
     shared = ["--temperature", "0", "--ignore-eos", *prompt]
     results = []
@@ -190,12 +154,11 @@ def compare_pair(sides):
         def ours(*options):
             return sides.tandem.json("generate", *shared, *sides.target("pair", name), *options)["timings"]["tpot_ms"]
 
-        def both():
-            draft = os.path.join(lib.ROOT, "models", "storyteller-1m")
-            return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", draft, "--drafter", "model"))
+        def both(turn):
+            return None if name in sides.refused else (ours("--drafter", "none"), ours("--draft", lib.DRAFT, "--drafter", "model"))
 
-        turns = list(zip(*lib.alternate(sides.args.pair_turns, both, lambda: lib.median(
-            [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)]))))
+        turns = list(zip(*lib.alternate(sides.args.pair_turns, {"ours": both, "theirs": lambda turn: lib.median(
+            [sides.worker.ask("generate", ids=ids, tokens=sides.args.pair_tokens)["ms_per_token"] for _ in range(3)])}).values()))
         for what, index in (("plain", 0), ("speculative", 1)):
             results.append({"what": what, "model": "pair", "format": name, "rows": 1,
                             "turns": [[a and a[index], b] for a, b in turns]})
@@ -249,23 +212,9 @@ def print_tables(results):
             print(lib.table(header, body) + "\n", flush=True)
 
 
-def pooled(results, earlier):
-    """Returns `results`, with the turns of `earlier` results that have the same key in front."""
-    merged = {}
-    for result in earlier + results:
-        key = tuple(result.get(name) for name in ("what", "model", "format", "rows"))
-        if key not in merged or "turns" not in result:
-            merged[key] = dict(result)
-            continue
-        for name in ("turns", "one_row", "peak_bytes"):
-            if name in result:
-                merged[key][name] = merged[key][name] + result[name]
-    return sorted(merged.values(), key=lambda r: (r["what"], r.get("model", ""), FORMATS.index(r["format"].split()[0]), r.get("rows", 0)))
-
-
 def check_same(sides):
     """Compares greedy tokens of the shipped model. Ends the program if they differ in f32 (with an f32 cache in llama.cpp)."""
-    ids = [0] + sides.tandem.ids(SHIPPED, STORY)
+    ids = [0] + sides.tandem.ids(lib.TARGET, lib.STORY)
     results = []
     for name, must_agree in (("f32", True), ("bf16", False)):
         sides.load("pair", name, **({"cache": "f32", "flash_attention": False} if must_agree else {}))
@@ -280,104 +229,49 @@ def check_same(sides):
     return results
 
 
-def try_settings(sides):
-    """Measures llama.cpp's settings in decoding, verification and prefill, to choose them."""
-    variants = [{}, {"flash_attention": not sides.args.settings["flash_attention"]},
-                {"repack": not sides.args.settings["repack"]},
-                {"load_mode": "read" if sides.args.settings["load_mode"] == "mmap" else "mmap"}]
-    wanted = [("decode", 1), ("verify", 5), ("prefill", 512)]
-    results = []
-    for name in sides.args.formats:
-        for variant in variants:
-            sides.load("1b", name, **variant)
-            results.append({"what": "settings", "model": str(variant), "format": name, "changed": variant,
-                            "ms": [llama_pass(sides, *key) for key in wanted]})
-    print(lib.table(["format", "llama.cpp with"] + [f"{what} of {n}, ms" for what, n in wanted],
-                    [[r["format"], str(r["changed"] or sides.args.settings)] + [lib.number(ms) for ms in r["ms"]]
-                     for r in results]), flush=True)
-    return results
-
-
-def prepare(sides):
-    for shape in ("1b", "pair"):
-        for name in sides.args.formats + (["f32"] if shape == "pair" else []):
-            sides.file(shape, name)
-    return []
-
-
-def numbers(text):
-    return [int(one) for one in text.split(",")]
-
-
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
+def main():
+    parser = lib.parser(__doc__, turns=3)
     parser.add_argument("--venv", default=lib.default_folder("tandem_llama_cpp"), help="environment of llama.cpp, created if missing")
     parser.add_argument("--work", default=lib.default_folder("tandem_comparison"), help="folder of models, created if missing")
     parser.add_argument("--only", default=",".join(MEASURES), help="any of " + ",".join(MEASURES))
     parser.add_argument("--formats", default="bf16,q8_0,q4_0,q4_k", help="any of " + ",".join(FORMATS))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--rows", type=numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
-    parser.add_argument("--prompts", type=numbers, default=[128, 512], help="lengths of prompts")
+    parser.add_argument("--rows", type=lib.whole_numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
+    parser.add_argument("--prompts", type=lib.whole_numbers, default=[128, 512], help="lengths of prompts")
     parser.add_argument("--context", type=int, default=64, help="tokens before llama.cpp's passes")
     parser.add_argument("--repeat", type=int, default=9, help="passes per turn")
     parser.add_argument("--prefill-repeat", type=int, default=1, help="prompts per turn")
     parser.add_argument("--pair-tokens", type=int, default=256)
     parser.add_argument("--pair-turns", type=int, default=9)
     parser.add_argument("--same-tokens", type=int, default=64)
-    parser.add_argument("--load-options", type=str.split, default=[], help="further options of Tandem for the measure load")
-    parser.add_argument("--settings", default="flash_attention=1,repack=1,load_mode=mmap,cache=f16",
-                        help="settings of llama.cpp; load_mode: mmap or read; cache: f16 or f32")
-    parser.add_argument("--free-threads", action="store_true", help="do not pin each thread of llama.cpp to a core")
     parser.add_argument("--verbose", action="store_true", help="show the standard error of llama.cpp's process")
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    parser.add_argument("--add", action="store_true", help="add the turns to those in the file of --json, and print all")
-    parser.add_argument("--models", default="1b,pair", help="models of the measure load")
     args = parser.parse_args()
-    args.models = args.models.split(",")
-    args.only, args.formats = args.only.split(","), args.formats.split(",")
-    for given, allowed, option in ((args.only, MEASURES, "--only"), (args.formats, FORMATS, "--formats")):
-        unknown = [one for one in given if one not in allowed]
-        if unknown:
-            parser.error(f"{option}: unknown {', '.join(unknown)}; allowed: {', '.join(allowed)}")
-    given = dict(one.split("=") for one in args.settings.split(","))
-    args.settings = {"threads": args.threads, "context": max(1024, args.context + 512), "cache": given.get("cache", "f16"),
-                     "flash_attention": given.get("flash_attention", "1") == "1", "repack": given.get("repack", "1") == "1",
-                     "load_mode": given.get("load_mode", "mmap")}
+    args.only = lib.some_of(parser, "--only", args.only, MEASURES)
+    args.formats = lib.some_of(parser, "--formats", args.formats, FORMATS)
+    args.settings = {"threads": args.threads, "context": max(1024, args.context + 512), "cache": "f16", "flash_attention": True,
+                     "repack": True, "load_mode": "mmap"}
     args.work = lib.outside_repository(args.work)
     os.makedirs(args.work, exist_ok=True)
-    return args
-
-
-def main():
-    args = arguments()
     python = lib.environment(args.venv, ["llama-cpp-python", "gguf", "numpy"], "llama_cpp, gguf, numpy",
                              ["--no-binary", "llama-cpp-python"],
                              {"CMAKE_ARGS": "-DGGML_NATIVE=ON", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())})
-    pinning = {} if args.free_threads else {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 
     def fresh():
-        return lib.Worker(python, "llama_cpp_worker.py", {**pinning, "OMP_NUM_THREADS": str(args.threads)}, not args.verbose)
+        return lib.Worker(python, "llama_cpp_worker.py", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores",
+                                                          "OMP_NUM_THREADS": str(args.threads)}, not args.verbose)
 
     tandem = lib.Tandem(args.bin, args.threads)
-    report = {"machine": lib.machine(args.threads), "tandem": tandem.version(), "settings": args.settings, "results": []}
+    report = {"tandem": tandem.version(), "settings": args.settings, "results": []}
     with fresh() as worker:
         report["llama_cpp"] = worker.ask("about")
-        print(f"{report['machine']}\n{report['tandem'].splitlines()[0]}\nllama-cpp-python {report['llama_cpp']['version']}, "
-              f"{report['llama_cpp']['system'].strip()}, {args.settings}\n", flush=True)
+        print(lib.machine_line(args, report["tandem"].splitlines()[0], f"llama-cpp-python {report['llama_cpp']['version']}",
+                               report["llama_cpp"]["system"].strip(), str(args.settings)), flush=True)
         sides = Sides(args, worker, tandem)
         for measure in args.only:
-            run = {"prepare": prepare, "same": check_same, "settings": try_settings, "pair": compare_pair,
-                   "load": lambda sides: compare_load(sides, fresh)}.get(measure, lambda sides: compare_passes(sides, measure))
+            run = {"same": check_same, "pair": compare_pair, "load": lambda sides: compare_load(sides, fresh)}.get(
+                measure, lambda sides: compare_passes(sides, measure))
             report["results"] += run(sides)
-    if args.json and args.add and os.path.exists(args.json):
-        with open(args.json, encoding="utf-8") as file:
-            report["results"] = pooled(report["results"], json.load(file)["results"])
     print_tables(report["results"])
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    lib.write_json(args, **report)
 
 
 if __name__ == "__main__":
