@@ -2,19 +2,16 @@
 """Measures the latency and throughput of `tandem serve` under load, alternating speculation (`auto`) and plain decoding (`off`).
 
   serve.py closed       a constant number of streams, with a new request as soon as one ends: `--streams 1,2,4,8,16,32`
-  serve.py open         requests at random (Poisson) times, independent of the server: `--rate 2,5,10` per second
   serve.py long-prompt  a prompt of 4,000 tokens arrives during other streams; on a random model with a larger context
   serve.py same-prompt  a prompt of 4,000 tokens is sent twice: the time to its first token with and without a prefix hit
 
-Starts build/release/tandem on a free port, or puts load on the server of `--url`, which must not require a key. TTFT is the
-time from when a request was due to its first token. TPOT of a request is the time from its first tokens to its last, divided
-by the tokens after the first ones. ITL is the time between two events of a stream, E2E the time to the last token. Tokens per
-second are those received in the window; goodput is the number of requests per second within both limits. Throughput ratios
-are medians over turns of the ratio within a turn, ABBA. This is a measurement, not a test. The client is one thread. Its share
-of a core is printed, and affects the figures if the server uses all cores.
+Starts build/release/tandem on a free port. TTFT is the time from when a request was sent to its first token. TPOT of a request
+is the time from its first tokens to its last, divided by the tokens after the first ones. ITL is the time between two events of
+a stream, E2E the time to the last token. Tokens per second are those received in the window; goodput is the number of requests
+per second within both limits. Throughput ratios are medians over turns of the ratio within a turn, ABBA. This is a measurement,
+not a test. The client is one thread. Its share of a core is printed, and affects the figures if the server uses all cores.
 """
-import argparse
-import json
+import contextlib
 import os
 import random
 import subprocess
@@ -41,10 +38,6 @@ class Requests:
 
     def __init__(self, args):
         self.args = args
-        self.prompts = PROMPTS
-        if args.prompts:
-            with open(args.prompts, encoding="utf-8") as file:
-                self.prompts = [line.strip() for line in file if line.strip()]
         self.count = 0
 
     def length(self):
@@ -54,7 +47,7 @@ class Requests:
     def next(self, mode):
         self.count += 1
         return serving.request_bytes("/v1/completions", {
-            "prompt": self.prompts[self.count % len(self.prompts)], "max_tokens": self.length(), "stream": True,
+            "prompt": PROMPTS[self.count % len(PROMPTS)], "max_tokens": self.length(), "stream": True,
             "ignore_eos": True, "temperature": self.args.temperature, "speculation": SPECULATION[mode]})
 
 
@@ -112,12 +105,12 @@ def check(streams):
             lib.fail(f"a request failed: {bytes(stream.data[:600]).decode(errors='replace')}")
 
 
-def closed_turn(server, requests, mode, num_streams, args):
+def closed_turn(server, requests, mode, num_streams, seconds):
     """Keeps `num_streams` streams for a while; returns the events within the window."""
     load = serving.Load(server)
     usage = Usage(server)
     begin = time.perf_counter() + WARM_UP_SECONDS
-    end = begin + args.seconds
+    end = begin + seconds
     for _ in range(num_streams):
         load.start(mode, requests.next(mode))
     over = []
@@ -132,46 +125,34 @@ def closed_turn(server, requests, mode, num_streams, args):
     tokens = sum(count for stream in over + cut for when, count in stream.tokens() if begin <= when < end)
     if not server.await_idle():
         lib.fail("the server still runs requests whose connections were closed")
-    return {"streams": [stream for stream in over if stream.ended >= begin], "tokens": tokens, "seconds": args.seconds,
+    return {"streams": [stream for stream in over if stream.ended >= begin], "tokens": tokens, "seconds": seconds,
             "client": client, "server": used}
 
 
-def open_turn(server, requests, mode, rate, args):
-    """Sends requests at random times for a while, and waits for all of them."""
-    random_times = random.Random(requests.count)
-    load = serving.Load(server)
-    usage = Usage(server)
-    start = time.perf_counter()
-    due, over = start, []
-    while due < start + args.seconds:
-        # Send the request when due, or as soon as this thread is free; its time counts from when it was due.
-        while time.perf_counter() < due:
-            over += load.receive(due)
-        load.start(mode, requests.next(mode), due)
-        due += random_times.expovariate(rate)
-    over += load.finish(120)
-    seconds = time.perf_counter() - start
-    client, used = usage.shares()
-    load.close()
-    check(over)
-    return {"streams": over, "tokens": sum(count for stream in over for _, count in stream.tokens()), "seconds": seconds,
-            "client": client, "server": used}
-
-
-def compare(server, level, turn_of, args):
-    """Compares both modes at one level of load, ABBA, after a turn of each in which the server learns whether drafts pay at this level."""
+def compare(server, level, args):
+    """Compares both modes with this number of streams, ABBA, after a turn of each in which the server learns whether drafts pay."""
     requests = Requests(args)
-    warm = argparse.Namespace(**{**vars(args), "seconds": 1})
     for mode in ("off", "auto"):
-        turn_of(server, requests, mode, level, warm)
-    off, auto = lib.alternate(args.turns, lambda: turn_of(server, requests, "off", level, args),
-                              lambda: turn_of(server, requests, "auto", level, args))
-    ratio = lib.ratio_of_pairs([turn["tokens"] / turn["seconds"] for turn in auto],
-                               [turn["tokens"] / turn["seconds"] for turn in off])
-    return {"level": level, "off": summary(off, args), "auto": summary(auto, args), "auto_to_off": ratio}
+        closed_turn(server, requests, mode, level, 1)
+    turns = lib.alternate(args.turns, {mode: lambda turn, mode=mode: closed_turn(server, requests, mode, level, args.seconds)
+                                       for mode in ("off", "auto")})
+    off, auto = ([turn["tokens"] / turn["seconds"] for turn in turns[mode]] for mode in ("off", "auto"))
+    return {"level": level, **{mode: summary(turns[mode], args) for mode in turns}, "auto_to_off": lib.ratio_of_pairs(auto, off)}
 
 
-def print_results(name, results):
+def closed(args):
+    levels = lib.whole_numbers(args.streams or "1,2,4,8,16,32")
+    options = ["--threads", str(args.threads), "--kv-memory", "256M", "--max-batch", str(max(levels))]
+    with serving.Server(args.bin, options) as server:
+        for mode in ("off", "auto"):
+            closed_turn(server, Requests(args), mode, 2, 0.5)
+        results = [compare(server, level, args) for level in sorted(levels)]
+        serving.stop_or_say(server)
+    print_results(results)
+    return results
+
+
+def print_results(results):
     def three(row, what):
         return " / ".join(lib.number(row["ms"][what][share], "%.3g") for share in ("p50", "p95", "p99"))
 
@@ -180,11 +161,11 @@ def print_results(name, results):
         for mode in ("off", "auto"):
             row = result[mode]
             ratio = result["auto_to_off"]
-            rows.append([str(result["level"]), mode, f"{row['tokens_per_second']:.0f}",
+            rows.append([result["level"], mode, f"{row['tokens_per_second']:.0f}",
                          f"{ratio[0]:.3f} ({ratio[1]:.2f}-{ratio[2]:.2f})" if mode == "auto" else "",
                          *(three(row, what) for what in ("ttft", "tpot", "itl", "e2e")), f"{row['goodput']:.1f}",
-                         str(row["requests"]), f"{row['client_cores']:.2f}", f"{row['server_cores']:.2f}"])
-    print(lib.table([name, "mode", "tokens/s", "auto / off", "TTFT ms p50/p95/p99", "TPOT ms", "ITL ms", "E2E ms", "goodput/s",
+                         row["requests"], f"{row['client_cores']:.2f}", f"{row['server_cores']:.2f}"])
+    print(lib.table(["streams", "mode", "tokens/s", "auto / off", "TTFT ms p50/p95/p99", "TPOT ms", "ITL ms", "E2E ms", "goodput/s",
                      "requests", "client cores", "server cores"], rows), flush=True)
 
 
@@ -223,29 +204,36 @@ def long_prompt_turn(server, args, seed, num_streams):
     return gaps, (first - long.sent) * 1e3
 
 
-def long_prompt(args):
-    results = []
+@contextlib.contextmanager
+def random_model(args):
+    """A random model with a context that has room for a long prompt; gives its folder."""
     with tempfile.TemporaryDirectory(prefix="tandem_long_") as folder:
         model = os.path.join(folder, "long")
-        subprocess.run([args.bin, "make-random", "--shape", args.shape, "--seed", "1", "--out", model], check=True,
-                       capture_output=True)
-        for chunk in args.chunk_tokens.split(","):
-            options = ["--target", model, "--threads", str(args.threads), "--chunk-tokens", chunk, "--no-prefix-cache",
+        subprocess.run([args.bin, "make-random", "--shape", LONG_SHAPE, "--seed", "1", "--out", model], check=True, capture_output=True)
+        yield model
+
+
+def long_prompt(args):
+    results = []
+    num_streams = int(args.streams or 4)
+    with random_model(args) as model:
+        for chunk in lib.whole_numbers(args.chunk_tokens):
+            options = ["--target", model, "--threads", str(args.threads), "--chunk-tokens", str(chunk), "--no-prefix-cache",
                        "--kv-memory", "512M", "--max-batch", "16"]
             with serving.Server(args.bin, options) as server:
-                chunks = max(1, -(-args.prompt_tokens // int(chunk)))
+                chunks = max(1, -(-args.prompt_tokens // chunk))
                 long_prompt_turn(server, args, 1, 0)  # warms up
                 alone = lib.median([long_prompt_turn(server, args, 2 + i, 0)[1] for i in range(args.turns)])
-                turns = [long_prompt_turn(server, args, 100 + i, int(args.streams)) for i in range(args.turns)]
+                turns = [long_prompt_turn(server, args, 100 + i, num_streams) for i in range(args.turns)]
                 serving.stop_or_say(server)
             gaps = [gap for turn, _ in turns for gap in turn]
-            results.append({"chunk_tokens": int(chunk), "streams": int(args.streams), "prompt_tokens": args.prompt_tokens,
+            results.append({"chunk_tokens": chunk, "streams": num_streams, "prompt_tokens": args.prompt_tokens,
                             "alone_ms": alone, "chunk_pass_ms": alone / chunks, "ttft_ms": lib.median([ms for _, ms in turns]),
                             "gaps": len(gaps), "itl_ms": {f"p{p}": serving.percentile(gaps, p / 100) for p in (50, 99)},
                             "worst_ms": max(gaps), "p99_to_chunk_pass": serving.percentile(gaps, 0.99) * chunks / alone})
     print(lib.table(["chunk tokens", "prompt alone, ms", "one chunk pass, ms", "TTFT during streams, ms", "ITL p50 / p99 / worst, ms",
                      "p99 / chunk pass"],
-                    [[str(r["chunk_tokens"]), f"{r['alone_ms']:.0f}", f"{r['chunk_pass_ms']:.1f}", f"{r['ttft_ms']:.0f}",
+                    [[r["chunk_tokens"], f"{r['alone_ms']:.0f}", f"{r['chunk_pass_ms']:.1f}", f"{r['ttft_ms']:.0f}",
                       f"{r['itl_ms']['p50']:.1f} / {r['itl_ms']['p99']:.1f} / {r['worst_ms']:.1f}",
                       f"{r['p99_to_chunk_pass']:.2f}"] for r in results]), flush=True)
     return results
@@ -256,7 +244,7 @@ def long_prompt(args):
 def same_prompt_turn(server, args, seed, mode):
     """Returns the milliseconds to the first token of a new prompt and of the same prompt again, and the cached tokens of each."""
     numbers = random.Random(seed)
-    ids = [numbers.randrange(args.vocab) for _ in range(args.prompt_tokens)]
+    ids = [numbers.randrange(4096) for _ in range(args.prompt_tokens)]
     request = serving.request_bytes("/v1/completions", {"prompt": ids, "max_tokens": 16, "stream": True, "ignore_eos": True,
                                                         "temperature": 0, "speculation": SPECULATION[mode]})
     load = serving.Load(server)
@@ -275,79 +263,44 @@ def same_prompt_turn(server, args, seed, mode):
 
 def same_prompt(args):
     results = []
-    with tempfile.TemporaryDirectory(prefix="tandem_same_") as folder:
-        model = args.target or os.path.join(folder, "long")
-        if not args.target:
-            subprocess.run([args.bin, "make-random", "--shape", args.shape, "--seed", "1", "--out", model], check=True,
-                           capture_output=True)
+    with contextlib.nullcontext(args.target) if args.target else random_model(args) as model:
         options = ["--target", model, "--threads", str(args.threads), "--kv-memory", args.kv_memory,
                    *(["--draft", args.draft] if args.draft else ["--drafter", "none"])]
-        with serving.Server(args.bin, [*options, *args.server_options.split()], args.url) as server:
+        with serving.Server(args.bin, options) as server:
             for mode in args.modes.split(","):
                 turns = [same_prompt_turn(server, args, 1000 * len(results) + i, mode) for i in range(args.turns)]
-                ratio = lib.ratio_of_pairs([times[1] for times, _ in turns], [times[0] for times, _ in turns])
-                results.append({"mode": mode, "prompt_tokens": args.prompt_tokens,
-                                "ttft_ms": [lib.median([times[i] for times, _ in turns]) for i in range(2)],
-                                "found": [lib.median([found[i] for _, found in turns]) for i in range(2)], "ratio": ratio})
+                times, found = (list(zip(*column)) for column in zip(*turns))  # of the new prompt, and again
+                results.append({"mode": mode, "prompt_tokens": args.prompt_tokens, "ttft_ms": list(map(lib.median, times)),
+                                "found": list(map(lib.median, found)), "ratio": lib.ratio_of_pairs(times[1], times[0])})
             serving.stop_or_say(server)
     print(lib.table(["speculation", "prompt tokens", "TTFT ms, new", "found", "TTFT ms, again", "found", "again / new"],
-                    [[r["mode"], str(r["prompt_tokens"]), f"{r['ttft_ms'][0]:.1f}", f"{r['found'][0]:.0f}", f"{r['ttft_ms'][1]:.1f}",
+                    [[r["mode"], r["prompt_tokens"], f"{r['ttft_ms'][0]:.1f}", f"{r['found'][0]:.0f}", f"{r['ttft_ms'][1]:.1f}",
                       f"{r['found'][1]:.0f}", f"{r['ratio'][0]:.3f} ({r['ratio'][1]:.3f}-{r['ratio'][2]:.3f})"] for r in results]),
           flush=True)
     return results
 
 
+MEASURES = {"closed": closed, "long-prompt": long_prompt, "same-prompt": same_prompt}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["closed", "open", "long-prompt", "same-prompt"])
-    parser.add_argument("--bin", default=os.path.join(lib.ROOT, "build", "release", "tandem"))
-    parser.add_argument("--url", default="", help="a server that is already running (closed, open)")
-    parser.add_argument("--server-options", default="", help="further options of `tandem serve` (closed, open)")
-    parser.add_argument("--streams", default="", help="closed: numbers of streams [1,2,4,8,16,32]; long-prompt: number of streams [4]")
-    parser.add_argument("--rate", default="2,5,10,20", help="open: requests per second")
-    parser.add_argument("--seconds", type=float, default=1.2, help="duration of a turn")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prompts", default="", help="a file with one prompt per line")
+    parser = lib.parser(__doc__, turns=5)
+    parser.add_argument("what", choices=MEASURES)
+    parser.add_argument("--streams", help="closed: numbers of streams [1,2,4,8,16,32]; long-prompt: number of streams [4]")
+    parser.add_argument("--seconds", type=float, default=1.2, help="closed: duration of a turn")
     parser.add_argument("--max-tokens", type=int, default=128, help="mean length of an answer; each has half to one and a half times that")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--ttft-limit", type=float, default=200, help="milliseconds, for goodput")
     parser.add_argument("--tpot-limit", type=float, default=10, help="milliseconds, for goodput")
     parser.add_argument("--prompt-tokens", type=int, default=4000, help="length of the long prompt")
     parser.add_argument("--chunk-tokens", default="256,8192", help="long-prompt: chunk sizes of the servers; the last does not chunk")
-    parser.add_argument("--shape", default=LONG_SHAPE, help="shape of the random model")
-    parser.add_argument("--target", default="", help="same-prompt: a model folder in place of the random model")
-    parser.add_argument("--draft", default="", help="same-prompt: a draft [no draft]")
-    parser.add_argument("--vocab", type=int, default=4096, help="same-prompt: tokens are drawn below this id")
+    parser.add_argument("--target", help="same-prompt: a model folder in place of the random model")
+    parser.add_argument("--draft", help="same-prompt: a draft [no draft]")
     parser.add_argument("--kv-memory", default="512M", help="same-prompt: cache memory of the server")
     parser.add_argument("--modes", default="off", help="same-prompt: modes of speculation: off, auto, 4")
-    parser.add_argument("--json", metavar="F", help="also write the figures to this file")
-    parser.add_argument("--add", action="store_true", help="keep the other levels in the file of --json, and print all")
     args = parser.parse_args()
-    args.streams = args.streams or ("4" if args.what == "long-prompt" else "1,2,4,8,16,32")
-    report = {"machine": lib.machine(args.threads), "what": args.what, "results": []}
-    if args.what in ("long-prompt", "same-prompt"):
-        report["results"] = long_prompt(args) if args.what == "long-prompt" else same_prompt(args)
-    else:
-        levels = [int(n) for n in args.streams.split(",")] if args.what == "closed" else [float(r) for r in args.rate.split(",")]
-        batch = str(max(levels)) if args.what == "closed" else "32"
-        options = ["--threads", str(args.threads), "--kv-memory", "256M", "--max-batch", batch, *args.server_options.split()]
-        with serving.Server(args.bin, options, args.url) as server:
-            warm = argparse.Namespace(**{**vars(args), "seconds": 0.5})
-            for mode in ("off", "auto"):
-                closed_turn(server, Requests(args), mode, 2, warm)
-            turn_of = closed_turn if args.what == "closed" else open_turn
-            report["results"] = [compare(server, level, turn_of, args) for level in levels]
-            serving.stop_or_say(server)
-        if args.json and args.add and os.path.exists(args.json):
-            with open(args.json, encoding="utf-8") as file:
-                new = {result["level"] for result in report["results"]}
-                report["results"] += [result for result in json.load(file)["results"] if result["level"] not in new]
-        report["results"].sort(key=lambda result: result["level"])
-        print_results("streams" if args.what == "closed" else "requests/s", report["results"])
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    print(lib.machine_line(args))
+    lib.write_json(args, what=args.what, results=MEASURES[args.what](args))
 
 
 if __name__ == "__main__":

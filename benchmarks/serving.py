@@ -128,7 +128,7 @@ class Stream:
 
     def __init__(self, label, sent):
         self.label = label
-        self.sent = sent          # when the request was due
+        self.sent = sent          # when the request was sent
         self.data = bytearray()
         self.arrivals = []        # (seconds, bytes received until then)
         self.ended = None         # None while the stream is running
@@ -166,9 +166,9 @@ class Load:
         self.running = {}
         self.idle = []
 
-    def start(self, label, request, due=None):
+    def start(self, label, request):
         connection = self.idle.pop() if self.idle else self.server.connect()
-        stream = Stream(label, time.perf_counter() if due is None else due)
+        stream = Stream(label, time.perf_counter())
         connection.sendall(request)
         connection.setblocking(False)
         self.running[connection] = stream
