@@ -252,7 +252,7 @@ def number(value, form="%.2f"):
 
 
 def machine_line(args, *more):
-    """Returns the line over a table: the machine, and what else applies to it."""
+    """Returns the line over a table: the machine, then `more`."""
     about = machine(args.threads)
     return "; ".join([f"{about['cpu']} {' '.join(about['instructions'])}, {args.threads} threads, {about['date']}", *more]) + "\n"
 

@@ -134,10 +134,10 @@ def compare(server, level, args):
     requests = Requests(args)
     for mode in ("off", "auto"):
         closed_turn(server, requests, mode, level, 1)
-    turns = lib.alternate(args.turns, {mode: lambda turn, mode=mode: closed_turn(server, requests, mode, level, args.seconds)
-                                       for mode in ("off", "auto")})
-    off, auto = ([turn["tokens"] / turn["seconds"] for turn in turns[mode]] for mode in ("off", "auto"))
-    return {"level": level, **{mode: summary(turns[mode], args) for mode in turns}, "auto_to_off": lib.ratio_of_pairs(auto, off)}
+    runs = lib.alternate(args.turns, {mode: lambda turn, mode=mode: closed_turn(server, requests, mode, level, args.seconds)
+                                      for mode in ("off", "auto")})
+    off, auto = ([turn["tokens"] / turn["seconds"] for turn in runs[mode]] for mode in ("off", "auto"))
+    return {"level": level, **{mode: summary(run, args) for mode, run in runs.items()}, "auto_to_off": lib.ratio_of_pairs(auto, off)}
 
 
 def closed(args):
