@@ -101,24 +101,28 @@ class Checks:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             cwd=self.data, start_new_session=True)
+        is_late = False
         try:
             output, _ = process.communicate(timeout=left)
-        except subprocess.TimeoutExpired as expired:
+        except subprocess.TimeoutExpired:
+            is_late = True
             os.killpg(process.pid, signal.SIGKILL)  # the command and its children
             output, _ = process.communicate()
-            expired.output = output
-            self.log.write(output[-LOGGED_BYTES:] + "-> stopped\n")
-            self.log.flush()
-            if on_line:
-                for line in output.splitlines():
-                    on_line(line)
-            raise
-        self.log.write(output[-LOGGED_BYTES:] + f"-> {process.returncode}\n")
+        end = "stopped" if is_late else process.returncode
+        self.log.write(output[-LOGGED_BYTES:] + f"-> {end}\n")
         self.log.flush()
-        if on_line:
-            for line in output.splitlines():
-                on_line(line)
+        for line in output.splitlines() if on_line else []:
+            on_line(line)
+        if is_late:
+            raise subprocess.TimeoutExpired(command, left)
         return process.returncode, output
+
+    def output_of(self, command, on_line=None):
+        """The same for a command that must succeed. Returns its output."""
+        status, output = self.run(command, on_line)
+        if status != 0:
+            raise Failed(output.strip()[-300:])
+        return output
 
     def step(self, name, limit, action, needs_device=True):
         start = time.monotonic()
@@ -164,12 +168,9 @@ class Checks:
     def nvidia_smi(self):
         if not shutil.which("nvidia-smi"):
             raise Skipped("nvidia-smi is missing")
-        status, output = self.run([
+        return self.output_of([
             "nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,"
-            "temperature.gpu,power.draw", "--format=csv,noheader"])
-        if status != 0:
-            raise Failed(output.strip()[-200:])
-        return output.strip()
+            "temperature.gpu,power.draw", "--format=csv,noheader"]).strip()
 
     def test_program(self, prefix, tests):
         program = self.program("gpu_test")
@@ -268,24 +269,22 @@ class Checks:
         if not target.is_dir():
             raise Skipped(f"{target} is missing")
         prompt, count = [1, 40, 300, 77, 12], 24 if self.is_quick else 128
-        plain = self.generate(self.device, target, prompt, count, "--drafter", "none")
         cpu = self.generate("cpu", target, prompt, count, "--drafter", "none", "--kv-cache", "bf16")
-        seeded = self.generate(self.device, target, prompt, count, "--drafter", "none",
-                               "--top-p", "0.95", temperature=0.8)
-        for length in (1, 4):
-            drafted = self.generate(self.device, target, prompt, count, "--draft",
-                                    str(self.data / "models/storyteller-1m"), "-k", str(length),
-                                    "--top-p", "0.95", temperature=0.8)
-            if drafted != seeded:
-                raise Failed(f"with {length} draft tokens the seeded text differs after "
-                             f"{same(drafted, seeded)} tokens")
-        for length in (1, 4, 8):
-            drafted = self.generate(self.device, target, prompt, count, "--draft",
-                                    str(self.data / "models/storyteller-1m"), "-k", str(length))
-            if drafted != plain:
-                raise Failed(f"with {length} draft tokens the text differs after "
-                             f"{same(drafted, plain)} tokens")
-        return f"the first {same(plain, cpu)} of {count} tokens are the same as on the CPU"
+        texts = {}
+        for kind, temperature, lengths in (("seeded", 0.8, (1, 4)), ("greedy", 0, (1, 4, 8))):
+            def text(*drafts):
+                return self.generate(self.device, target, prompt, count, "--top-p", "0.95",
+                                     *drafts, temperature=temperature)
+
+            texts[kind] = text("--drafter", "none")
+            for length in lengths:
+                drafted = text("--draft", str(self.data / "models/storyteller-1m"), "-k",
+                               str(length))
+                if drafted != texts[kind]:
+                    raise Failed(f"with {length} draft tokens the {kind} text differs "
+                                 f"after {same(drafted, texts[kind])} tokens")
+        shared = same(texts["greedy"], cpu)
+        return f"the first {shared} of {count} tokens are the same as on the CPU"
 
     def benchmark(self, command, **more):
         """Runs `tandem bench` and records its measurements, adding the fields `more` to each."""
@@ -302,9 +301,7 @@ class Checks:
                     self.record({"bench": command[0], **report, **run, **more})
                     number += 1
 
-        status, output = self.run([self.program("tandem"), "bench", *command, "--json"], keep)
-        if status != 0:
-            raise Failed(output.strip()[-300:])
+        self.output_of([self.program("tandem"), "bench", *command, "--json"], keep)
         return f"{number} lines"
 
     def sizes(self, name):
@@ -327,21 +324,19 @@ class Checks:
         shape, sizes = self.sizes(name)
         with tempfile.TemporaryDirectory() as folder:
             config = pathlib.Path(folder) / "config.json"
-            status, output = self.run([self.program("tandem"), "make-random", "--print-config",
-                                       "--shape", shape])
-            if status != 0:
-                raise Failed(output.strip()[-200:])
-            config.write_text(output)
-            lines = []
-            status, output = self.run(
-                [sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape", name,
-                 "--device", self.device, *sizes],
-                lambda line: lines.append(json.loads(line)) if line.startswith("{") else None)
-        for line in lines:
-            self.record({"bench": "torch", **line, "shape": name})
-        if status != 0:
-            raise Failed(output.strip()[-300:])
-        return f"{len(lines)} lines"
+            config.write_text(self.output_of([self.program("tandem"), "make-random",
+                                              "--print-config", "--shape", shape]))
+            number = 0
+
+            def keep(line):
+                nonlocal number
+                if line.startswith("{"):
+                    self.record({"bench": "torch", **json.loads(line), "shape": name})
+                    number += 1
+
+            self.output_of([sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape",
+                            name, "--device", self.device, *sizes], keep)
+        return f"{number} lines"
 
     def bench_pair(self):
         models = self.data / "models"
@@ -363,10 +358,8 @@ class Checks:
             raise Skipped(f"{place} does not have {need >> 30} GiB of free space")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             for role, shape in (("target", target), ("draft", draft)):
-                status, output = self.run([self.program("tandem"), "make-random", "--shape", shape,
-                                           "--out", f"{folder}/{role}"])
-                if status != 0:
-                    raise Failed(output.strip()[-200:])
+                self.output_of([self.program("tandem"), "make-random", "--shape", shape, "--out",
+                                f"{folder}/{role}"])
             return self.benchmark([
                 "speculation", "--device", self.device, "--target", f"{folder}/target", "--draft",
                 f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4", "--kv-memory", "64M" if self.is_quick else "4G", "--num-prompts", "1",
@@ -376,35 +369,31 @@ class Checks:
     # ---- The end ----
 
     def summary(self):
-        text = table(["step", "status", "seconds", "why"],
-                     [line for line in self.lines if "step" in line])
-        golden = [line for line in self.lines if "golden" in line]
-        if golden:
-            text += "\n" + table(
-                ["golden", "tokens", "as_reference", "cpu_as_reference", "as_cpu"], golden)
-        device = [line for line in self.lines if line.get("bench") == "device"]
-        if device:
-            text += "\n" + table(
-                ["shape", "op", "part", "rows", "batch", "context", "ms", "device_ms", "TFLOP/s",
-                 "GB/s", "of_bandwidth", "of_one_row"],
-                [{**line, "TFLOP/s": line.get("flops_per_second", 0.0) / 1e12,
-                  "GB/s": line["bytes_per_second"] / 1e9, "of_bandwidth": line["of_read"]}
-                 for line in device])
+        def of(bench):
+            return [line for line in self.lines if line.get("bench") == bench]
+
+        device = of("device")
         ours = {pass_of(line): line for line in device if line["op"] == "pass"}
-        beside = [{**line, "ours_ms": best_ms(ours[pass_of(line)]), "torch_ms": best_ms(line),
-                   "ratio": best_ms(line) / best_ms(ours[pass_of(line)])}
-                  for line in self.lines
-                  if line.get("bench") == "torch" and pass_of(line) in ours]
-        if beside:
-            text += "\n" + table(["engine", "shape", "part", "rows", "batch", "context", "ours_ms",
-                                  "torch_ms", "ratio"], beside)
-        pairs = [{**line, "model": pathlib.Path(line["target"]["path"]).name}
-                 for line in self.lines if line.get("bench") == "speculation"]
-        if pairs:
-            text += "\n" + table(["model", "temperature", "draft_tokens", "batch",
-                                  "plain_step_ms", "verify_ms", "draft_step_ms", "other_ms",
-                                  "decode_ratio", "predicted_ratio", "identical"], pairs)
-        return text
+        tables = [
+            (["step", "status", "seconds", "why"],
+             [line for line in self.lines if "step" in line]),
+            (["golden", "tokens", "as_reference", "cpu_as_reference", "as_cpu"],
+             [line for line in self.lines if "golden" in line]),
+            (["shape", "op", "part", "rows", "batch", "context", "ms", "device_ms", "TFLOP/s",
+              "GB/s", "of_bandwidth", "of_one_row"],
+             [{**line, "TFLOP/s": line.get("flops_per_second", 0.0) / 1e12,
+               "GB/s": line["bytes_per_second"] / 1e9, "of_bandwidth": line["of_read"]}
+              for line in device]),
+            (["engine", "shape", "part", "rows", "batch", "context", "ours_ms", "torch_ms",
+              "ratio"],
+             [{**line, "ours_ms": best_ms(ours[pass_of(line)]), "torch_ms": best_ms(line),
+               "ratio": best_ms(line) / best_ms(ours[pass_of(line)])}
+              for line in of("torch") if pass_of(line) in ours]),
+            (["model", "temperature", "draft_tokens", "batch", "plain_step_ms", "verify_ms",
+              "draft_step_ms", "other_ms", "decode_ratio", "predicted_ratio", "identical"],
+             [{**line, "model": pathlib.Path(line["target"]["path"]).name}
+              for line in of("speculation")])]
+        return "\n".join(table(keys, lines) for keys, lines in tables if lines)
 
     def write_summary(self):
         """Replaces the summary atomically: if this process is killed, the previous one stays."""
@@ -437,12 +426,8 @@ def read_safetensors(path):
 
 def same(one, other):
     """Returns the length of the common prefix of two lists."""
-    count = 0
-    for a, b in zip(one, other):
-        if a != b:
-            break
-        count += 1
-    return count
+    least = min(len(one), len(other))
+    return next((i for i in range(least) if one[i] != other[i]), least)
 
 
 def table(keys, lines):
