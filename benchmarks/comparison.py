@@ -138,6 +138,20 @@ class Worker:
         return answer
 
 
+def serve_worker(answer):
+    """The worker's side: answers each JSON line of standard input with `answer(do, arguments)`. Only answers go to standard output; what
+    libraries print there goes to standard error."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = answer(request.pop("do"), request)
+        except Exception as error:  # the driver prints the message and ends
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=output, flush=True)
+
+
 class Tandem:
     """The program `tandem`, which runs as a new process for each call, for at most `timeout` seconds."""
 

@@ -4,19 +4,12 @@ Started by compare_llama_cpp.py with the Python of its environment. Times are mi
 fetch of the logits. A pass takes at least a hundred microseconds, and the calls through ctypes take about five.
 """
 import ctypes
-import json
 import os
 import sys
 import time
 
+import comparison as lib
 import numpy
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def status_bytes(key):
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":"))
 
 
 class Engine:
@@ -76,9 +69,12 @@ class Engine:
             raise RuntimeError("llama_decode failed")
         return self.argmax(self.api.llama_get_logits_ith(self.context, -1))
 
-    def argmax(self, logits):
+    def row(self, logits):
         row = (ctypes.c_float * self.vocabulary).from_address(ctypes.addressof(logits.contents))
-        return int(numpy.frombuffer(row, dtype=numpy.float32).argmax())
+        return numpy.frombuffer(row, dtype=numpy.float32)
+
+    def argmax(self, logits):
+        return int(self.row(logits).argmax())
 
     def forget(self, position=0):
         """Drops every token from `position` on."""
@@ -106,11 +102,7 @@ def logprobs(engine, ids):
     """Returns the log-probabilities of every token after each of `ids`, which are read in one pass."""
     engine.forget()
     engine.run(ids, 0, all_logits=True)
-    rows = []
-    for i in range(len(ids)):
-        logits = engine.api.llama_get_logits_ith(engine.context, i)
-        row = (ctypes.c_float * engine.vocabulary).from_address(ctypes.addressof(logits.contents))
-        rows.append(numpy.frombuffer(row, dtype=numpy.float32).copy())
+    rows = [engine.row(engine.api.llama_get_logits_ith(engine.context, i)).copy() for i in range(len(ids))]
     return {"rows": log_softmax(numpy.array(rows)).tolist()}
 
 
@@ -197,52 +189,40 @@ def load(api, state, path, settings):
     """Loads a model and reads a prompt of 16 tokens. Returns the milliseconds to its logits, and the peak memory beyond Python's."""
     if state.get("engine"):
         state.pop("engine").close()
-    before = status_bytes("VmRSS")
+    before = lib.status_bytes("/proc/self/status", "VmRSS")
     start = time.perf_counter()
     engine = state["engine"] = Engine(api, path, settings)
     engine.argmax(engine.read(some_ids(engine, 16, 1)))
     elapsed = time.perf_counter() - start
-    return {"ms": elapsed * 1e3, "peak_bytes": status_bytes("VmHWM") - before, "anonymous_bytes": status_bytes("RssAnon")}
+    return {"ms": elapsed * 1e3, "peak_bytes": lib.status_bytes("/proc/self/status", "VmHWM") - before, "anonymous_bytes": lib.status_bytes("/proc/self/status", "RssAnon")}
 
 
-def answer(api, state, request):
-    do = request.pop("do")
+def answer(api, state, do, arguments):
     if do == "about":
         import llama_cpp
         return {"version": llama_cpp.__version__, "system": api.llama_print_system_info().decode()}
     if do == "write":
         import safetensors_to_gguf
-        safetensors_to_gguf.write(**request)
-        return {"bytes": os.path.getsize(request["path"])}
-    if do == "golden":
-        return golden(**request)
-    if do == "load":
-        return load(api, state, **request)
+        safetensors_to_gguf.write(**arguments)
+        return {"bytes": os.path.getsize(arguments["path"])}
     if do == "load_draft":
-        state["draft"] = Engine(api, **request)
+        state["draft"] = Engine(api, **arguments)
         return {}
-    if do == "answers":
-        return answers(state, **request)
-    return {"passes": passes, "logprobs": logprobs, "prefill": prefill, "generate": generate}[do](state["engine"], **request)
+    if do == "golden":
+        return golden(**arguments)
+    if do in ("load", "answers"):
+        return load(api, state, **arguments) if do == "load" else answers(state, **arguments)
+    return {"passes": passes, "logprobs": logprobs, "prefill": prefill, "generate": generate}[do](state["engine"], **arguments)
 
 
 def main():
-    sys.path.insert(0, HERE)
-    # Only answers go to standard output; redirect the output of llama.cpp and OpenMP to standard error.
-    output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     import llama_cpp.llama_cpp as api
     silence = api.llama_log_callback(lambda level, text, data: None)
     if "--verbose" not in sys.argv:
         api.llama_log_set(silence, ctypes.c_void_p(0))
     api.llama_backend_init()
     state = {}
-    for line in sys.stdin:
-        try:
-            reply = answer(api, state, json.loads(line))
-        except Exception as error:  # the driver prints the message and ends
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=output, flush=True)
+    lib.serve_worker(lambda do, arguments: answer(api, state, do, arguments))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Runs Hugging Face transformers on the CPU: JSON lines in, JSON lines out. Started by compare_transformers.py."""
-import json
-import os
-import sys
 import time
+
+from comparison import serve_worker
 
 
 def load(state, target, draft, dtype, threads):
@@ -46,18 +45,6 @@ def generate(state, ids, tokens, sample, assisted, draft_tokens, seed):
     return {"ids": output[0, len(ids):].tolist(), "ms": elapsed * 1e3, "passes": len(passes)}
 
 
-def main():
-    output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    state = {}
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            reply = {"load": load, "generate": generate}[request.pop("do")](state, **request)
-        except Exception as error:  # the driver prints the message and ends
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=output, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    state = {}
+    serve_worker(lambda do, arguments: {"load": load, "generate": generate}[do](state, **arguments))
