@@ -10,6 +10,8 @@
 
 Starts build/release/tandem and passes options after -- to the servers. The forms alternate. This is a measurement, not a test.
 """
+import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -73,64 +75,54 @@ def first_token(form, readers, writers, prompt, number):
 
 def run_streams(form, args, options, turn):
     readers, writers = start(form, args, options)
-    try:
-        for server in {*readers, *writers}:
+    servers = {*readers, *writers}
+    firsts, times, stop = [], [[] for _ in range(args.streams)], threading.Event()
+
+    def read_stream(i):
+        server = writers[i % len(writers)]
+        stream(server, {"prompt": kv_store.prompt_of(server, 100, 10 + i), "max_tokens": args.max_tokens, "temperature": 0.7, "seed": i,
+                        "ignore_eos": True}, times[i], stop)
+
+    def ask(number):
+        prompt = kv_store.prompt_of(readers[0], args.tokens, 50 + 10 * turn + number)
+        return first_token(form, readers, writers, prompt, number)
+
+    with concurrent.futures.ThreadPoolExecutor(args.streams + args.prompts) as pool, contextlib.ExitStack() as stack:
+        stack.callback(lambda: [server.stop() for server in servers])
+        stack.callback(stop.set)
+        for server in servers:
             kv_store.complete(server, kv_store.prompt_of(server, 300, 7), 32)  # warm up: the first passes are slower
-        times = [[] for _ in range(args.streams)]
-        stop = threading.Event()
-        threads = []
-        for i in range(args.streams):
-            server = writers[i % len(writers)]
-            body = {"prompt": kv_store.prompt_of(server, 100, 10 + i), "max_tokens": args.max_tokens, "temperature": 0.7, "seed": i,
-                    "ignore_eos": True}
-            threads.append(threading.Thread(target=stream, args=(server, body, times[i], stop)))
-        for thread in threads:
-            thread.start()
+        streams = [pool.submit(read_stream, i) for i in range(args.streams)]
         while not all(one and one[0] for one in times):
             time.sleep(0.01)
         calm = time.perf_counter()
         time.sleep(args.calm)
         began = time.perf_counter()
-        firsts, fetched = [], []
-
-        def ask(number):
-            prompt = kv_store.prompt_of(readers[0], args.tokens, 50 + 10 * turn + number)
-            seconds, num_fetched = first_token(form, readers, writers, prompt, number)
-            firsts.append(seconds)
-            fetched.append(num_fetched)
-
         asking = []
         for number in range(args.prompts):
-            asking.append(threading.Thread(target=ask, args=(number,)))
-            asking[-1].start()
+            asking.append(pool.submit(ask, number))
             time.sleep(max(0.0, began + (number + 1) * args.every - time.perf_counter()))
-        for thread in asking:
-            thread.join()
+        concurrent.futures.wait(asking)
+        firsts += [one.result() for one in asking]
         ended = time.perf_counter()
         stop.set()
-        for thread in threads:
-            thread.join()
-    finally:
-        for server in {*readers, *writers}:
-            server.stop()
+        concurrent.futures.wait(streams)
     series = [one for own in times for one in own]
     among = gaps(series, began, ended)
-    return {"ttft_s": firsts, "itl_s": among, "calm_itl_s": gaps(series, calm, began), "fetched_tokens": fetched,
-            "seconds": ended - began, "events_per_second": len(among) / (ended - began)}
+    return {"ttft_s": [seconds for seconds, _ in firsts], "itl_s": among, "calm_itl_s": gaps(series, calm, began),
+            "fetched_tokens": [tokens for _, tokens in firsts], "events_per_second": len(among) / (ended - began)}
 
 
 def streams(args, options):
     results = lib.alternate(args.turns, {form: lambda turn, form=form: run_streams(form, args, options, turn) for form in FORMS})
     rows, told = [], {}
     for form, runs in results.items():
-        ttft = [value for run in runs for value in run["ttft_s"]]
-        itl = [value for run in runs for value in run["itl_s"]]
-        calm = 1e3 * statistics.median(value for run in runs for value in run["calm_itl_s"])
-        told[form] = {"ttft_ms": [1e3 * v for v in ttft], "itl_ms": {str(p): 1e3 * serving.percentile(itl, p / 100) for p in (50, 95, 99, 100)},
-                      "events_per_second": statistics.median(run["events_per_second"] for run in runs),
-                      "calm_itl_ms": calm, "fetched_tokens": [v for run in runs for v in run["fetched_tokens"]]}
-        rows.append([form, f"{1e3 * statistics.median(ttft):.0f} ({1e3 * min(ttft):.0f} to {1e3 * max(ttft):.0f})",
-                     f"{calm:.1f}", *[f"{told[form]['itl_ms'][str(p)]:.1f}" for p in (50, 95, 99, 100)], f"{told[form]['events_per_second']:.1f}"])
+        ttft, itl, calm, fetched = ([value for run in runs for value in run[key]] for key in ("ttft_s", "itl_s", "calm_itl_s", "fetched_tokens"))
+        told[form] = {"ttft_ms": [1e3 * v for v in ttft], "itl_ms": {p: 1e3 * serving.percentile(itl, p / 100) for p in (50, 95, 99, 100)},
+                      "events_per_second": lib.median([run["events_per_second"] for run in runs]), "calm_itl_ms": 1e3 * lib.median(calm),
+                      "fetched_tokens": fetched}
+        rows.append([form, f"{1e3 * lib.median(ttft):.0f} ({1e3 * min(ttft):.0f} to {1e3 * max(ttft):.0f})", f"{1e3 * lib.median(calm):.1f}",
+                     *[f"{ms:.1f}" for ms in told[form]["itl_ms"].values()], f"{told[form]['events_per_second']:.1f}"])
     print(lib.table(["form", "TTFT ms, median (least to greatest)", "ITL ms before them", "p50", "p95", "p99", "greatest", "events/s"], rows))
     return told
 

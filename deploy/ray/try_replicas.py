@@ -7,6 +7,7 @@ the shipped pair, with and without a seed, whole and streamed. During this time 
 than before.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -81,25 +82,18 @@ def who(handle, num_replicas):
     return list(found.values())
 
 
-class Client(threading.Thread):
-    def __init__(self, url, number, until, tokens, outcomes):
-        super().__init__()
-        self.url, self.number, self.until, self.tokens, self.outcomes = url, number, until, tokens, outcomes
-
-    def run(self):
-        turn = self.number
-        while time.monotonic() < self.until:
-            prompt, stream = PROMPTS[turn % len(PROMPTS)], turn % 3 != 0
-            seed = 7 if turn % 4 else None
-            start = time.monotonic()
-            try:
-                text, usage = ask(self.url, prompt, seed, stream, self.tokens)
-                error = None
-            except (OSError, RuntimeError, ValueError) as failure:
-                text, usage, error = None, None, f"{type(failure).__name__}: {failure}"
-            self.outcomes.append({"prompt": prompt, "seed": seed, "stream": stream, "text": text, "usage": usage,
-                                  "error": error, "seconds": time.monotonic() - start, "at": start})
-            turn += 5
+def client(url, number, until, tokens, outcomes):
+    """Sends requests until the time `until`, and adds their outcomes."""
+    for turn in itertools.count(number, 5):
+        start = time.monotonic()
+        if start >= until:
+            return
+        outcome = {"prompt": PROMPTS[turn % len(PROMPTS)], "seed": 7 if turn % 4 else None, "stream": turn % 3 != 0, "text": None, "error": None}
+        try:
+            outcome["text"], _ = ask(url, outcome["prompt"], outcome["seed"], outcome["stream"], tokens)
+        except (OSError, RuntimeError, ValueError) as failure:
+            outcome["error"] = f"{type(failure).__name__}: {failure}"
+        outcomes.append({**outcome, "seconds": time.monotonic() - start})
 
 
 def main():
@@ -126,17 +120,18 @@ def main():
     print(f"before: {len(PROMPTS)} prompts again: {sum(cached)} of {sum(asked)} prompt tokens were cached")
 
     outcomes, start = [], time.monotonic()
-    clients = [Client(url, number, start + given.seconds, given.tokens, outcomes) for number in range(given.clients)]
-    for client in clients:
-        client.start()
+    clients = [threading.Thread(target=client, args=(url, number, start + given.seconds, given.tokens, outcomes))
+               for number in range(given.clients)]
+    for thread in clients:
+        thread.start()
     for number in range(given.kills):
         time.sleep(max(0, start + (number + 0.5) / given.kills * given.seconds - time.monotonic()))
         kind = ("server", "replica")[number % 2]
         victims = [entry for entry in who(handle, 2) if entry[kind]]
         os.kill(victims[number // 2 % len(victims)][kind], signal.SIGKILL)
         print(f"killed: a {kind} after {time.monotonic() - start:.1f} s")
-    for client in clients:
-        client.join()
+    for thread in clients:
+        thread.join()
     with urllib.request.urlopen(url + "/retries", timeout=30) as answer:
         counts = json.load(answer)
     left = who(handle, 2)
