@@ -7,7 +7,6 @@ its own keys. The output head covers the most frequent tokens of the text, and i
 
 Needs torch, numpy and safetensors.
 """
-import json
 import os
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 import train as T
 from distill_text import mapped_states, run_files, states_file
-from distill_train import Learner, Schedule, device_for, short_type
+from distill_train import Learner, device_for, is_done, learn, save_folder, short_type
 from model import RMSNorm, attend_with_chains, rotate
 
 CHUNK = 2048  # positions whose logits exist at a time
@@ -185,6 +184,9 @@ class HeadStudent(Learner):
         super().__init__(net, net.matrices(), [{"params": [net.lm_head], "rate": 5e-4}, {"params": norms, "rate": 3e-3}])
         self.told.update(run=0, epoch=0)
 
+    def described(self):
+        return dict(shape=self.net.shape)
+
     def losses(self, batch, steps, needs_gradients):
         """Yields for each step its loss, DraftKl.stats, and their number of positions."""
         ids, read, last, is_lesson = (x.to(self.device) for x in batch)
@@ -230,8 +232,18 @@ def layers_read(architecture, kind):
     return [layers] if kind == "one_layer" else [2, layers // 2, layers - 3]
 
 
+def batches(files, num_read, tokens, told, seed):
+    """Yields batches without end. `told` keeps the epoch and the run in it."""
+    while True:
+        order = np.random.default_rng([seed, told["epoch"]]).permutation(len(files))
+        for i in order[told["run"]:]:
+            yield from Run(files[i], num_read).batches(tokens, np.random.default_rng([seed, told["epoch"], told["run"]]))
+            told["run"] += 1
+        told.update(epoch=told["epoch"] + 1, run=0)
+
+
 def train(data, shape, embedding, output, checkpoint, options):
-    """Trains until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
+    """Trains a head, from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = device_for(options)
     T.SHORT = short_type(device)
@@ -247,48 +259,18 @@ def train(data, shape, embedding, output, checkpoint, options):
     student = HeadStudent(shape, ids, embedding, output, device)
     if saved is not None:
         student.restore(saved)
-    told = student.told
-    told.update(draft_vocab=len(ids), coverage=coverage, unroll=steps)
-    if told["finished"] and not options.resume:
-        print("already trained; --resume trains for another schedule")
-        return told
-    if told["finished"]:
-        Schedule.begin_another(told)
-    tokens = options.batch_tokens
-    checked = files[::max(1, len(files) // 6)]
-    schedule = Schedule(told, options)
-
-    def tell():
-        told.update(minutes=schedule.minutes(), **student.evaluate(checked, steps, num_read, tokens))
-        print("%.1f min, step %d, epoch %d: held out, by step: KL %s, accepted at T = 1 %s, argmax agrees %s" % (
-            told["minutes"], told["steps"], told["epoch"], *(json.dumps(told[n]) for n in ("kl", "accepted", "agreed"))), flush=True)
-        student.save(checkpoint, shape=shape)
-
-    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}; {len(ids)} tokens cover {coverage:.4f}")
-    while schedule.progress() < 1:
-        order = np.random.default_rng([options.seed, told["epoch"]]).permutation(len(files))
-        if told["run"] >= len(order):
-            told.update(epoch=told["epoch"] + 1, run=0)
-            continue
-        rng = np.random.default_rng([options.seed, told["epoch"], told["run"]])
-        for batch in Run(files[order[told["run"]]], num_read).batches(tokens, rng):
-            done = schedule.progress()
-            if done >= 1:
-                break
-            student.step(batch, steps, min(1, (told["steps"] - told["first"] + 1) / 50) * min(1, (1 - done) / .7))
-            if schedule.is_time_to_report():
-                tell()
-        else:
-            told["run"] += 1
-    told["finished"] = True
-    tell()
-    return told
+    student.told.update(draft_vocab=len(ids), coverage=coverage, unroll=steps)
+    if is_done(student.told, options):
+        return student.told
+    tokens, checked = options.batch_tokens, files[::max(1, len(files) // 6)]
+    print(f"{len(ids)} tokens cover {coverage:.4f}")
+    return learn(student, ((batch, steps) for batch in batches(files, num_read, tokens, student.told, options.seed)),
+                 lambda: student.evaluate(checked, steps, num_read, tokens), checkpoint, options)
 
 
 def export(checkpoint, out):
     """Writes the trained head as a folder in bfloat16: EAGLE-3 in the published flat layout, or the one-layer form (docs/drafting/draft_heads.md).
     Returns its shape and the report of its training."""
-    from safetensors.torch import save_file
     saved = torch.load(checkpoint, map_location="cpu")
     c, m = saved["shape"], saved["model"]
     is_eagle = c["kind"] == "eagle3"
@@ -300,18 +282,14 @@ def export(checkpoint, out):
         names.update({"embed_norm.weight": f"{layer}.input_layernorm", "hidden_norm.weight": f"{layer}.hidden_norm"})
     else:
         names.update({"embed_norm.weight": "embed_norm", "hidden_norm.weight": "hidden_norm", "input_norm.weight": f"{layer}.input_layernorm"})
-    tensors = {f"{name}.weight": m[key].to(torch.bfloat16).contiguous() for key, name in names.items()}
-    tensors["d2t"] = (m["ids"].long() - torch.arange(len(m["ids"]))).contiguous()
-    os.makedirs(out, exist_ok=True)
-    save_file(tensors, os.path.join(out, "model.safetensors"), metadata={"format": "pt"})
+    tensors = {f"{name}.weight": m[key] for key, name in names.items()}
+    tensors["d2t"] = m["ids"].long() - torch.arange(len(m["ids"]))
     config = dict(architectures=["LlamaForCausalLMEagle3" if is_eagle else "TandemOneLayerHead"], model_type="llama", vocab_size=c["vocab"],
                   draft_vocab_size=len(m["ids"]), hidden_size=c["hidden"], target_hidden_size=c["hidden"], intermediate_size=c["ffn"],
                   num_hidden_layers=1, num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], head_dim=c["head_dim"],
-                  hidden_act="silu", max_position_embeddings=8192, rms_norm_eps=c["eps"], rope_theta=c["theta"], rope_scaling=None,
-                  tie_word_embeddings=False, attention_bias=False, torch_dtype="bfloat16")
+                  max_position_embeddings=8192, rms_norm_eps=c["eps"], rope_theta=c["theta"], rope_scaling=None,
+                  tie_word_embeddings=False, attention_bias=False)
     if is_eagle:
         config.update(norm_before_residual=False, eagle_aux_hidden_state_layer_ids=c["layers"])
-    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config, file, indent=2)
-        file.write("\n")
+    save_folder(out, tensors, config)
     return dict(shape=c, training=saved["told"])

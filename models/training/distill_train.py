@@ -307,10 +307,6 @@ class Schedule:
             self.reported = time.time()
         return is_time
 
-    @staticmethod
-    def begin_another(told):
-        told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
-
 
 def shape_for(architecture, context, options):
     """Returns the student's shape for the architecture that `tandem inspect` reports; options take precedence. The width is
@@ -323,70 +319,86 @@ def shape_for(architecture, context, options):
                 ffn=options.ffn or 3 * hidden, theta=options.rope_theta, eps=1e-5, max_pos=context)
 
 
+def is_done(told, options):
+    """Whether the student has finished its schedule and is not to begin another, which --resume does."""
+    if told["finished"] and options.resume:
+        told.update(before=told["before"] + told["minutes"], minutes=0.0, first=told["steps"], finished=False)
+    if told["finished"]:
+        print("already trained; --resume trains for another schedule")
+    return told["finished"]
+
+
+def learn(student, batches, judge, checkpoint, options):
+    """Trains on `batches`, the arguments of `student.step`, until the schedule ends. `judge()` returns the figures on the held-out text. Returns
+    what the checkpoint keeps."""
+    told = student.told
+    schedule = Schedule(told, options)
+
+    def tell(**more):
+        told.update(minutes=schedule.minutes(), **judge(), **more)
+        print("%.1f min, step %d: held out KL %s, accepted at T = 1 %s, argmax agrees %s%s" % (
+            told["minutes"], told["steps"], *(figures(told[name]) for name in ("kl", "accepted", "agreed")), tokens_a_round(told)), flush=True)
+        student.save(checkpoint, **student.described())
+
+    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {student.device}, {T.SHORT}")
+    while (done := schedule.progress()) < 1:
+        warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
+        student.step(*next(batches), min(1, warm) * min(1, (1 - done) / .7))
+        if schedule.is_time_to_report():
+            tell()
+    tell(finished=True)
+    return told
+
+
 def train(text, make, checkpoint, options):
-    """Trains `make(device)`, a student, until the schedule ends, starting from the checkpoint if it exists. Returns the figures that the
-    checkpoint keeps."""
+    """Trains `make(device)`, a student, from the checkpoint if it exists. Returns the figures that the checkpoint keeps."""
     torch.manual_seed(options.seed)
     device = device_for(options)
     T.SHORT = short_type(device)
     student = make(device)
     if os.path.exists(checkpoint):
         student.load(checkpoint)
-        if student.told["finished"] and not options.resume:
-            print("already trained; --resume trains for another schedule")
-            return student.told
-        if student.told["finished"]:
-            Schedule.begin_another(student.told)
     else:
         student.begin(text)
-    told = student.told
-    size = options.batch or (48 if device.startswith("cuda") else 12)
+    if is_done(student.told, options):
+        return student.told
     checked = text.held[::max(1, len(text.held) // 64)]
-    batches = text.batches(size, np.random.default_rng([options.seed, told["steps"]]))
-    schedule = Schedule(told, options)
+    rows = text.batches(options.batch or (48 if device.startswith("cuda") else 12), np.random.default_rng([options.seed, student.told["steps"]]))
+    print(f"{json.dumps(student.config.dict())}\n{text.tokens(text.training)} tokens for training, {text.tokens(text.held)} held out")
 
-    def tell():
-        told.update(minutes=schedule.minutes(), **student.evaluate(text, checked))
-        print("%.1f min, step %d: held out KL %s, accepted at T = 1 %s, argmax agrees %s%s" % (
-            told["minutes"], told["steps"], *(figures(told[name]) for name in ("kl", "accepted", "agreed")), tokens_a_round(told)), flush=True)
-        student.save(checkpoint, **student.described())
-
-    print(f"{sum(w.numel() for w in student.net.parameters())} parameters on {device}, {T.SHORT}: {json.dumps(student.config.dict())}")
-    print(f"{text.tokens(text.training)} tokens for training, {text.tokens(text.held)} held out")
-    while (done := schedule.progress()) < 1:
-        warm = max((told["steps"] - told["first"] + 1) / 50, done / .05)
-        student.step(text, next(batches), min(1, warm) * min(1, (1 - done) / .7))
-        if schedule.is_time_to_report():
-            tell()
-    told["finished"] = True
+    told = learn(student, ((text, some) for some in rows), lambda: student.evaluate(text, checked), checkpoint, options)
     as_many = text.training[::max(1, len(text.training) // max(1, len(checked)))]
     told["accepted_of_learned"] = student.evaluate(text, as_many)["accepted"]
-    tell()
+    student.save(checkpoint, **student.described())
     print(f"accepted on the training text {figures(told['accepted_of_learned'])}")
     return told
 
 
-def export(checkpoint, out):
-    """Writes the trained student as a Hugging Face folder in bfloat16, without a tokenizer, because it uses the target's. Returns its shape
-    and the report of its training."""
+def save_folder(out, tensors, config):
+    """Writes a Hugging Face folder of a Llama in bfloat16, without a tokenizer. Integers among the tensors stay as they are."""
     from safetensors.torch import save_file
+    os.makedirs(out, exist_ok=True)
+    save_file({name: (w.to(torch.bfloat16) if w.is_floating_point() else w).contiguous() for name, w in tensors.items()},
+              os.path.join(out, "model.safetensors"), metadata={"format": "pt"})
+    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(dict(config, hidden_act="silu", torch_dtype="bfloat16"), file, indent=2)
+        file.write("\n")
+
+
+def export(checkpoint, out, **more):
+    """Writes the trained student as a folder, with `more` in its configuration. Returns its shape and the report of its training."""
     saved = torch.load(checkpoint, map_location="cpu")
     c = Config(**saved["config"])
-    os.makedirs(out, exist_ok=True)
-    save_file({name: w.to(torch.bfloat16).contiguous() for name, w in saved["model"].items()}, os.path.join(out, "model.safetensors"),
-              metadata={"format": "pt"})
     family = "qwen2" if c.qkv_bias else "qwen3" if c.head_norms else "llama"
     config = dict(architectures=[f"{family.capitalize()}ForCausalLM"], model_type=family, vocab_size=c.vocab, hidden_size=c.hidden,
                   intermediate_size=c.ffn, num_hidden_layers=c.layers, num_attention_heads=c.heads, num_key_value_heads=c.kv_heads,
-                  head_dim=c.head_dim, hidden_act="silu", max_position_embeddings=c.max_pos, rms_norm_eps=c.eps, rope_theta=c.theta,
-                  rope_scaling=c.scaling, tie_word_embeddings=c.tied, torch_dtype="bfloat16")
+                  head_dim=c.head_dim, max_position_embeddings=c.max_pos, rms_norm_eps=c.eps, rope_theta=c.theta,
+                  rope_scaling=c.scaling, tie_word_embeddings=c.tied, **more)
     if not c.qkv_bias:  # Qwen2 always has these biases, and no such key
         config.update(attention_bias=False)
     if family == "llama":
         config.update(mlp_bias=False)
     if "mask" in saved:
         config.update(pard_token=saved["mask"], spd_type="pard")
-    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(config, file, indent=2)
-        file.write("\n")
-    return dict(shape=c.dict(), training=saved["told"])
+    save_folder(out, saved["model"], config)
+    return dict(shape=c.dict(), training=saved.get("told"))
