@@ -12,6 +12,10 @@ import comparison as lib
 import numpy
 
 
+def status_bytes(key):
+    return lib.status_bytes("/proc/self/status", key)
+
+
 class Engine:
     """A model and its context. `settings`: threads, flash_attention, load_mode, repack, context, cache ("f16", "f32")."""
 
@@ -189,12 +193,12 @@ def load(api, state, path, settings):
     """Loads a model and reads a prompt of 16 tokens. Returns the milliseconds to its logits, and the peak memory beyond Python's."""
     if state.get("engine"):
         state.pop("engine").close()
-    before = lib.status_bytes("/proc/self/status", "VmRSS")
+    before = status_bytes("VmRSS")
     start = time.perf_counter()
     engine = state["engine"] = Engine(api, path, settings)
     engine.argmax(engine.read(some_ids(engine, 16, 1)))
     elapsed = time.perf_counter() - start
-    return {"ms": elapsed * 1e3, "peak_bytes": lib.status_bytes("/proc/self/status", "VmHWM") - before, "anonymous_bytes": lib.status_bytes("/proc/self/status", "RssAnon")}
+    return {"ms": elapsed * 1e3, "peak_bytes": status_bytes("VmHWM") - before, "anonymous_bytes": status_bytes("RssAnon")}
 
 
 def answer(api, state, do, arguments):
