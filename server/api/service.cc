@@ -15,6 +15,7 @@
 #include "base/string_view.h"
 #include "server/api/chat_fields.h"
 #include "server/api/draft_text_endpoints.h"
+#include "server/api/openapi.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
 #include "tandem/field_error.h"
@@ -329,7 +330,7 @@ Service::Reply Service::PagePart(const HttpRequest& request) {
 }
 
 Service::Reply Service::OpenApi(const HttpRequest&) {
-  return HttpResponse{.status = 200, .body = std::string(OpenApiDocument())};
+  return HttpResponse{.status = 200, .body = OpenApiDocument()};
 }
 
 Service::Reply Service::Health(const HttpRequest&) {

@@ -29,7 +29,7 @@ std::string_view ContentsOf(std::string_view name) {
 
 std::string_view IndexPage() { return ContentsOf("index.html"); }
 std::string_view DocsPage() { return ContentsOf("docs.html"); }
-std::string_view OpenApiDocument() { return ContentsOf("openapi.json"); }
+std::string_view OpenApiTables() { return ContentsOf("openapi.json"); }
 
 std::optional<PageFile> FindPageFile(std::string_view name) {
   const WebFile* file = Find(name);

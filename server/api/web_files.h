@@ -15,9 +15,9 @@ struct WebFile {
 };
 absl::Span<const WebFile> WebFiles();
 
-std::string_view IndexPage();        // index.html
-std::string_view DocsPage();         // docs.html
-std::string_view OpenApiDocument();  // openapi.json
+std::string_view IndexPage();      // index.html
+std::string_view DocsPage();       // docs.html
+std::string_view OpenApiTables();  // openapi.json
 
 // A style, script or picture of the page, with its Content-Type.
 struct PageFile {
