@@ -123,7 +123,7 @@ struct Route {
   absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
   std::string_view id_prefix = "";  // of its answer's id
   ErrorForm errors = ErrorForm::kOpenAi;
-  bool may_block = parse != nullptr;
+  bool is_slow = false;  // Handle may block, as it may with `parse`
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
@@ -151,7 +151,7 @@ absl::Span<const Route> Service::Routes() {
       {"GET", "/v1/draft_texts", true, &Service::DraftTexts},
       {"GET", "/v1/draft_texts/", true, &Service::DraftTexts},
       {"POST", "/v1/draft_texts", true, &Service::AddDraftText, false, nullptr, "",
-       ErrorForm::kOpenAi, /*may_block=*/true},
+       ErrorForm::kOpenAi, /*is_slow=*/true},
       {"DELETE", "/v1/draft_texts/", true, &Service::RemoveDraftText},
       {"POST", "/v1/completions", true, &Service::Generate, false, ParseCompletion, "cmpl-"},
       {"POST", "/v1/chat/completions", true, &Service::Generate, false, ParseChatRequest,
@@ -257,7 +257,9 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayBlock(const HttpRequest& head) { return head.route->may_block; }
+bool Service::MayBlock(const HttpRequest& head) {
+  return head.route->parse != nullptr || head.route->is_slow;
+}
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
   if (options_.api_key.empty()) return absl::OkStatus();
