@@ -64,7 +64,7 @@ struct Roofs {
   }
   Json ToJson() const {
     return {{"memory", memory},
-            {"cache", cache.has_value() ? Json(*cache) : Json(nullptr)},
+            {"cache", OrNull(cache)},
             {"peak", peak},
             {"reading", reading},
             {"is_cached", is_cached}};

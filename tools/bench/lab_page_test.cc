@@ -19,84 +19,38 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-Json Quiet() { return {{"disturbed", false}, {"share_of_others", 0.02}}; }
-
-// A row whose demand is `bytes` and `operations` in `ms`.
-Json Row(Json fields, double ms, double bytes, double operations, double of_limit,
+// A row whose demand is `bytes` and `operations` in `ms`, for `tokens`.
+Json Row(Json fields, double ms, double tokens, double bytes, double operations,
          const char* bound) {
   fields.update({{"ms", ms},
+                 {"tokens_per_second", tokens / ms * 1e3},
                  {"bytes", bytes},
                  {"bytes_per_second", bytes / ms * 1e3},
                  {"flops", operations / ms * 1e3},
-                 {"of_limit", of_limit},
                  {"bound", bound}});
   return fields;
 }
 
-Json Run(int k, double gain, double kept) {
-  return {{"draft_tokens", k}, {"gain", gain},           {"tokens_per_second", 50 * gain},
-          {"proposed", 100},   {"accepted", 100 * kept}, {"acceptance_rate", kept}};
-}
-
 // 100 MB of weights on a machine that reads 10 GB/s and computes 200 Gflop/s.
 Json Report() {
-  const Json runs = {Run(0, 1.0, 0.0), Run(1, 1.2, 0.8), Run(3, 1.5, 0.6), Run(6, 1.3, 0.4)};
-  Json prefill = {Row({{"prompt_tokens", 16}}, 40, 100e6, 3.2e9, 0.4, "memory"),
-                  Row({{"prompt_tokens", 128}}, 160, 100e6, 25.6e9, 0.8, "arithmetic"),
-                  Row({{"prompt_tokens", 256}}, 320, 100e6, 51.2e9, 0.8, "arithmetic")};
-  for (Json& row : prefill) {
-    row["tokens_per_second"] = 1e3 * row["prompt_tokens"].get<double>() / row["ms"].get<double>();
-    row["intensity"] = row["flops"].get<double>() / row["bytes_per_second"].get<double>();
-  }
-  Json decode = {Row({{"position", 24}}, 20, 101e6, 0.2e9, 0.5, "memory"),
-                 Row({{"position", 264}}, 22, 110e6, 0.21e9, 0.5, "memory")};
-  for (Json& row : decode) {
-    row["tokens_per_second"] = 1e3 / row["ms"].get<double>();
-    row["intensity"] = row["flops"].get<double>() / row["bytes_per_second"].get<double>();
-  }
-  Json passes = {
-      Row({{"what", "decode"}, {"rows", 1}, {"context", 256}, {"of_one_row", 1.0}}, 22, 110e6,
-          0.2e9, 0.5, "memory"),
-      Row({{"what", "verify"}, {"rows", 8}, {"context", 256}, {"of_one_row", 1.25}}, 27.5, 110e6,
-          1.6e9, 0.4, "memory"),
-      Row({{"what", "prefill"}, {"rows", 64}, {"context", 256}, {"of_one_row", 4.0}}, 88, 110e6,
-          12.8e9, 0.7, "arithmetic"),
-      Row({{"what", "decode"}, {"rows", 1}, {"batch", 2}, {"context", 256}, {"of_one_row", 1.1}},
-          24.2, 120e6, 0.4e9, 0.5, "memory")};
-  Json report = {{"program", "tandem 0.1.0 (abc)"},
-                 {"command", "tandem lab --quick"},
-                 {"date", "2026-11-29 08:00 UTC"},
-                 {"seconds", 59.0},
-                 {"interrupted", false},
-                 {"machine", {{"cpu", "A processor"}, {"threads", 2}, {"device", "2 threads"}}},
-                 {"limits",
-                  {{"read_bytes_per_second", {{"dram", 10e9}, {"cache", 30e9}}},
-                   {"flops", {{"f32", 200e9}, {"bf16", nullptr}, {"int8", nullptr}}}}},
-                 {"target",
-                  {{"path", "models/large"},
-                   {"dtype", "q8_0"},
-                   {"parameters", 100000000},
-                   {"bytes_read_per_pass", 100000000},
-                   {"kv_bytes_per_token", 40000},
-                   {"weights_in", "memory"},
-                   {"products", "f32"}}},
-                 {"draft",
-                  {{"path", "models/small"},
-                   {"dtype", "q8_0"},
-                   {"parameters", 7000000},
-                   {"bytes_read_per_pass", 7000000}}},
-                 {"phases", {{"prefill", prefill}, {"decode", decode}}},
-                 {"passes", {{"rows", passes}}},
-                 {"speculation",
-                  {{"step_cost", 0.1},
-                   {"row_cost", 0.05},
-                   {"tasks", {{{"task", "code"}, {"runs", runs}}}},
-                   {"all", runs},
-                   {"best_draft_tokens", 3},
-                   {"gain", 1.5},
-                   {"verdict", "It pays."}}}};
-  for (const char* part : {"phases", "passes", "speculation"}) report[part].update(Quiet());
-  return report;
+  const Json prefill = {Row({{"prompt_tokens", 16}}, 40, 16, 100e6, 3.2e9, "memory"),
+                        Row({{"prompt_tokens", 128}}, 160, 128, 100e6, 25.6e9, "arithmetic"),
+                        Row({{"prompt_tokens", 256}}, 320, 256, 100e6, 51.2e9, "arithmetic")};
+  const Json decode = {Row({{"position", 24}}, 20, 1, 101e6, 0.2e9, "memory"),
+                       Row({{"position", 264}}, 22, 1, 110e6, 0.21e9, "memory")};
+  const Json passes = {
+      Row({{"rows", 1}, {"of_one_row", 1.0}}, 22, 1, 110e6, 0.2e9, "memory"),
+      Row({{"rows", 8}, {"of_one_row", 1.25}}, 27.5, 8, 110e6, 1.6e9, "memory"),
+      Row({{"rows", 64}, {"of_one_row", 4.0}}, 88, 64, 110e6, 12.8e9, "arithmetic"),
+      Row({{"rows", 1}, {"batch", 2}, {"of_one_row", 1.1}}, 24.2, 2, 120e6, 0.4e9, "memory")};
+  return {{"limits",
+           {{"read_bytes_per_second", {{"dram", 10e9}, {"cache", 30e9}}},
+            {"flops", {{"f32", 200e9}, {"bf16", nullptr}, {"int8", nullptr}}}}},
+          {"target", {{"path", "large"}, {"weights_in", "memory"}, {"products", "f32"}}},
+          {"draft", {{"path", "small"}}},
+          {"phases", {{"prefill", prefill}, {"decode", decode}}},
+          {"passes", {{"rows", passes}}},
+          {"speculation", {{"all", {{{"gain", 1.5}}}}, {"best_draft_tokens", 3}, {"gain", 1.5}}}};
 }
 
 TEST(LabPage, SaysWhatLimitsEachPhaseWithTheMachinesNumbers) {
