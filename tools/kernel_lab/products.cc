@@ -240,9 +240,7 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
   return setting;
 }
 
-void LaunchPack(Lab& lab, const ProductSetting& setting) {
-  lab.Run(setting.pack, "packing rows");
-}
+void LaunchPack(Lab& lab, const ProductSetting& setting) { lab.Run(setting.pack, "packing rows"); }
 
 void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison) {
   const ProductSetting setting = MakeProduct(lab, line, 0);
