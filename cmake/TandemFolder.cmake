@@ -147,6 +147,21 @@ function(tandem_commands path)
   set_source_files_properties(${arg_HOT} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${hot_level}")
 endfunction()
 
+# tandem_embed(PATH FUNCTION file...): builds files into the folder's library, where FUNCTION() returns them
+# (server/api/web_files.h). NAME=FILE gives a file another name.
+function(tandem_embed path function)
+  string(REPLACE "/" "_" name ${path})
+  set(embed ${PROJECT_SOURCE_DIR}/cmake/embed_web_files.cmake)
+  set(contents ${CMAKE_CURRENT_BINARY_DIR}/web_contents.cc)
+  list(TRANSFORM ARGN REPLACE "^.*=" "" OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${contents}
+    COMMAND ${CMAKE_COMMAND} "-DFILES=${ARGN}" -DFUNCTION=${function} -DOUTPUT=${contents} -P ${embed}
+    DEPENDS ${files} ${embed} VERBATIM)
+  target_sources(tandem_${name} PRIVATE ${contents})
+  # The file exists only after a build, and clang-tidy reads the other files of the unity batch without it.
+  set_source_files_properties(${contents} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # tandem_test_program(PROGRAM [TEST_PREFIX p] [LABELS l] [HEAVY] [OTHER_OPTIONS])
 # Sets up a program of GoogleTest tests; its cases become tests of ctest. HEAVY: much of the time goes
 # into the tests' own code, which is optimised under sanitizers too. OTHER_OPTIONS: some files have their

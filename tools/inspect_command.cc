@@ -230,9 +230,8 @@ OrderedJson DraftJson(const Inspection& inspection) {
                       {"kind", inspection.head.has_value() ? "eagle3" : "model"},
                       {"draft_quantize", draft->quantize},
                       {"draft_head_tokens", draft->head_tokens},
-                      {"bytes_read_per_token", draft->bytes_read_per_pass}};
-  json["mask_token"] =
-      draft->mask_token.has_value() ? OrderedJson(*draft->mask_token) : OrderedJson(nullptr);
+                      {"bytes_read_per_token", draft->bytes_read_per_pass},
+                      {"mask_token", OrNull(draft->mask_token)}};
   if (inspection.head.has_value()) json["target_layers"] = inspection.head->target_layers;
   return json;
 }
@@ -256,22 +255,18 @@ OrderedJson ToJson(const InspectFlags& flags, const Inspection& inspection) {
       {"parameters", inspection.parameters},
       {"weight_bytes", inspection.weight_bytes},
       {"tensors_by_dtype", inspection.tensors_by_dtype},
-      {"quantization", inspection.quantization.empty() ? OrderedJson(nullptr)
-                                                       : OrderedJson(inspection.quantization)},
+      {"quantization", OrNull(inspection.quantization)},
       {"bytes_read_per_token", inspection.bytes_read_per_token},
       {"kv_cache", NameOf(flags.kv_cache)},
       {"kv_bytes_per_token", inspection.kv_bytes_per_token},
       {"context_length", c.context_length},
       {"eos_token_ids", c.eos_token_ids},
-      {"tokenizer_size", inspection.tokenizer_size.has_value()
-                             ? OrderedJson(*inspection.tokenizer_size)
-                             : OrderedJson(nullptr)},
+      {"tokenizer_size", OrNull(inspection.tokenizer_size)},
       {"chat_template", ToJson(inspection.chat)},
-      {"known_draft",
-       inspection.known_draft.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.known_draft)},
+      {"known_draft", OrNull(inspection.known_draft)},
       {"draft", DraftJson(inspection)},
       {"program", BuiltBackends()},
-      {"device", inspection.device.empty() ? OrderedJson(nullptr) : OrderedJson(inspection.device)},
+      {"device", OrNull(inspection.device)},
       {"products", inspection.products},
       {"ranks", inspection.ranks},
       {"threads", inspection.memory.num_threads},

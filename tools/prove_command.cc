@@ -209,10 +209,6 @@ std::string ReportText(const RemoteProof& proof) {
   return absl::StrCat(text, "\nverdict: ", LastLine(proof), "\n");
 }
 
-OrderedJson NumberOrNull(std::optional<double> number) {
-  return number.has_value() ? OrderedJson(*number) : OrderedJson(nullptr);
-}
-
 OrderedJson ReportJson(const ProveFlags& flags, const RemoteProof& proof) {
   OrderedJson json = {{"verdict", NameOf(proof.verdict)},
                       {"reason", proof.reason},
@@ -220,8 +216,8 @@ OrderedJson ReportJson(const ProveFlags& flags, const RemoteProof& proof) {
                       {"plain", proof.plain},
                       {"speculative", proof.speculative},
                       {"near_tie_nats", proof.near_tie},
-                      {"greedy_bound", NumberOrNull(proof.greedy_bound)},
-                      {"law_bound", NumberOrNull(proof.law_bound)},
+                      {"greedy_bound", OrNull(proof.greedy_bound)},
+                      {"law_bound", OrNull(proof.law_bound)},
                       {"proposed", proof.proposed},
                       {"accepted", proof.accepted},
                       {"answers", proof.answers},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,14 @@ void PrepareStandardStreams();
 absl::Status Print(std::string_view text);
 // Returns JSON as one line.
 std::string LineOf(const JsonValue& json);
+// Returns null in place of no value, or of an empty text.
+template <typename Value>
+JsonValue OrNull(const std::optional<Value>& value) {
+  return value.has_value() ? JsonValue(*value) : JsonValue(nullptr);
+}
+inline JsonValue OrNull(const std::string& text) {
+  return text.empty() ? JsonValue(nullptr) : JsonValue(text);
+}
 // Prints that line.
 absl::Status PrintJson(const JsonValue& json);
 

@@ -196,21 +196,20 @@ OrderedJson FaultJson(const FaultCheck& fault) {
 }
 
 OrderedJson ReportJson(const ProofFlags& flags, const LosslessProof& proof) {
-  OrderedJson json = {
-      {"verdict", std::string(NameOf(proof.verdict))},
-      {"reason", proof.reason},
-      {"target", proof.target},
-      {"draft", proof.draft.empty() ? OrderedJson(nullptr) : OrderedJson(proof.draft)},
-      {"drafter", proof.drafter},
-      {"device", proof.device},
-      {"prompts", proof.num_prompts},
-      {"seed", flags.proof.seed},
-      {"planted", proof.planted.empty() ? OrderedJson(nullptr) : OrderedJson(proof.planted)},
-      {"error_rate", proof.error_rate},
-      {"seconds", absl::ToDoubleSeconds(proof.time)},
-      {"exact", OrderedJson::array()},
-      {"laws", OrderedJson::array()},
-      {"faults", OrderedJson::array()}};
+  OrderedJson json = {{"verdict", std::string(NameOf(proof.verdict))},
+                      {"reason", proof.reason},
+                      {"target", proof.target},
+                      {"draft", OrNull(proof.draft)},
+                      {"drafter", proof.drafter},
+                      {"device", proof.device},
+                      {"prompts", proof.num_prompts},
+                      {"seed", flags.proof.seed},
+                      {"planted", OrNull(proof.planted)},
+                      {"error_rate", proof.error_rate},
+                      {"seconds", absl::ToDoubleSeconds(proof.time)},
+                      {"exact", OrderedJson::array()},
+                      {"laws", OrderedJson::array()},
+                      {"faults", OrderedJson::array()}};
   for (const ExactCheck& check : proof.exact) json["exact"].push_back(ExactJson(check));
   for (const LawCheck& law : proof.laws) json["laws"].push_back(LawJson(law));
   for (const FaultCheck& fault : proof.faults) json["faults"].push_back(FaultJson(fault));

@@ -1,4 +1,4 @@
-"""The page of `tandem serve` in a browser: page_test.py --program tandem --out FOLDER
+"""The pages of `tandem serve` and `tandem lab` in a browser: page_test.py --program tandem --out FOLDER
 
 Writes screenshots to FOLDER. Exits with 77 if Selenium, Chromium or its driver is missing.
 """
@@ -11,6 +11,7 @@ import unittest
 from answer_cases import AnswerPage  # noqa: F401: unittest finds them here
 from chat_cases import ChatPage  # noqa: F401
 from docs_cases import DocsPage  # noqa: F401
+from lab_cases import LabPage  # noqa: F401
 from layout_cases import LayoutPage  # noqa: F401
 from list_cases import ListPage  # noqa: F401
 from mark_cases import MarkPage  # noqa: F401

@@ -56,10 +56,6 @@ absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_
   return options;
 }
 
-Json NumberOrNull(std::optional<double> number) {
-  return number.has_value() ? Json(*number) : Json(nullptr);
-}
-
 Json MachineJson(int num_threads, const std::string& device) {
   return {{"cpu", CpuName()}, {"threads", num_threads}, {"device", device}};
 }

@@ -45,7 +45,6 @@ absl::StatusOr<EngineOptions> PlainEngineOptions(EngineFlags flags, std::string_
 
 // ---- Reports: each row is JSON first, and tables show some of its fields (row_printer.h) ----
 
-JsonValue NumberOrNull(std::optional<double> number);
 JsonValue MachineJson(int num_threads, const std::string& device);
 JsonValue ModelJson(const ModelInfo& model);
 // The time that `demand` took, compared with the limits.

@@ -165,9 +165,8 @@ OrderedJson RunJson(const SpeculationRun& run) {
           {"other_ms", run.other_ms},
           {"cost_ratio", run.cost_ratio()},
           {"predicted_ratio", run.predicted_ratio()},
-          {"expected_ratio", NumberOrNull(run.expected_ratio)},
-          {"identical",
-           run.identical.has_value() ? OrderedJson(*run.identical) : OrderedJson(nullptr)}};
+          {"expected_ratio", OrNull(run.expected_ratio)},
+          {"identical", OrNull(run.identical)}};
 }
 
 OrderedJson PlainJson(const Report& report) {
@@ -180,8 +179,8 @@ OrderedJson PlainJson(const Report& report) {
           {"bytes_read_per_step", report.target.bytes_read_per_pass},
           {"bytes_per_second", report.plain_bytes_per_second()},
           {"of_limit",
-           {{"dram", NumberOrNull(report.OfLimit(Place::kMemory))},
-            {"cache", NumberOrNull(report.OfLimit(Place::kCache))}}}};
+           {{"dram", OrNull(report.OfLimit(Place::kMemory))},
+            {"cache", OrNull(report.OfLimit(Place::kCache))}}}};
 }
 
 OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
@@ -197,7 +196,7 @@ OrderedJson ReportJson(const SpeculationFlags& flags, const Report& report) {
       {"max_tokens", flags.benchmark.max_tokens},
       {"temperature", flags.benchmark.temperature},
       {"repeat", flags.benchmark.repeat},
-      {"synthetic_acceptance", NumberOrNull(flags.benchmark.synthetic_acceptance)},
+      {"synthetic_acceptance", OrNull(flags.benchmark.synthetic_acceptance)},
       {"plain", PlainJson(report)},
       {"runs", runs}};
   return With(std::move(json), LoadJson(report.others));

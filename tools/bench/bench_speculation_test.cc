@@ -234,10 +234,6 @@ TEST(BenchSpeculation, ACheckCancelsTheGroup) {
   EXPECT_FALSE(result.plain.has_value());
 }
 
-}  // namespace
-
-namespace {
-
 constexpr int kSyntheticVocab = 50;
 
 // Judges a draft of `tokens`. Row `slot` of the target is greedy, with token 20 + slot.
@@ -305,5 +301,4 @@ TEST(SyntheticJudge, ExpectedTokensAreAGeometricSeries) {
 }
 
 }  // namespace
-
 }  // namespace tandem

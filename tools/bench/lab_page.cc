@@ -1,154 +1,214 @@
 #include "tools/bench/lab_page.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/format.h"
-#include "tandem/json_value.h"
-#include "tools/bench/lab_chart.h"
-#include "tools/bench/lab_sections.h"
-#include "tools/bench/lab_style.h"
+#include "base/string_view.h"
+#include "server/api/web_files.h"
 #include "tools/report.h"
+#include "tools/standard_streams.h"
 
 namespace tandem {
-namespace lab {
+
+absl::Span<const WebFile> LabFiles();  // lab_page.js and lab_page.html (CMakeLists.txt)
+
 namespace {
 
 using Json = JsonValue;
 
-constexpr int kWideChart = 720;
-constexpr int kNarrowChart = 360;
+// A cache whose measured speed is at most this factor of memory's is not a limit of its own: on a
+// virtual machine other guests may fill it.
+constexpr double kFasterThanMemory = 1.1;
+// Prompts whose speed is at least this share of the best are on its plateau.
+constexpr double kPlateau = 0.75;
+// From this gain on a draft pays, as PairFindings::Verdict says.
+constexpr double kPayingGain = 1.03;
 
-std::string Element(const char* tag, const std::string& text) {
-  return absl::StrCat("<", tag, ">", EscapeHtml(text), "</", tag, ">");
+// Return a field; 0, "" or no rows if it is missing or null.
+double Number(const Json& row, const char* field) {
+  const auto found = row.find(field);
+  return found == row.end() || !found->is_number() ? 0.0 : found->get<double>();
+}
+std::string Text(const Json& row, const char* field) {
+  const auto found = row.find(field);
+  return found == row.end() || !found->is_string() ? "" : found->get<std::string>();
+}
+std::vector<Json> RowsOf(const Json& part, const char* field) {
+  const auto found = part.find(field);
+  if (found == part.end() || !found->is_array()) return {};
+  return found->get<std::vector<Json>>();
 }
 
-std::string TableOf(const Section& section) {
-  std::string html =
-      "<details><summary>The figures</summary><div class=\"scroll\"><table><thead><tr>";
-  for (const Column& column : section.columns) {
-    absl::StrAppend(&html, "<th scope=\"col\">", EscapeHtml(column.heading), "</th>");
+// The limits of the machine, in bytes and in operations per second.
+struct Roofs {
+  double memory = 0.0;
+  std::optional<double> cache = {};  // if it is faster than memory
+  double peak = 0.0;                 // for the products of the target
+  double reading = 0.0;              // of the target's weights
+  bool is_cached = false;            // whether the cache is large enough for the target's weights
+
+  explicit Roofs(const Json& report) {
+    const Json& limits = report["limits"];
+    memory = Number(limits["read_bytes_per_second"], "dram");
+    const double read = Number(limits["read_bytes_per_second"], "cache");
+    if (read > memory * kFasterThanMemory) cache = read;
+    peak = Number(limits["flops"], Text(report["target"], "products").c_str());
+    is_cached = Text(report["target"], "weights_in") == "cache";
+    reading = is_cached ? cache.value_or(memory) : memory;
   }
-  absl::StrAppend(&html, "</tr></thead><tbody>");
-  for (const Json& row : section.rows) {
-    absl::StrAppend(&html, "<tr>");
-    for (const Column& column : section.columns) {
-      absl::StrAppend(&html, Element("td", CellOf(row, column)));
-    }
-    absl::StrAppend(&html, "</tr>");
+  Json ToJson() const {
+    return {{"memory", memory},
+            {"cache", OrNull(cache)},
+            {"peak", peak},
+            {"reading", reading},
+            {"is_cached", is_cached}};
   }
-  return absl::StrCat(html, "</tbody></table></div></details>");
+};
+
+// "685 to 888 tokens/s from 64 tokens on".
+std::string PlateauText(const std::vector<Json>& rows, double best) {
+  const auto begin = absl::c_find_if(rows, [best](const Json& row) {
+    return Number(row, "tokens_per_second") >= kPlateau * best;
+  });
+  double least = best;
+  for (auto row = begin; row != rows.end(); ++row) {
+    least = std::min(least, Number(*row, "tokens_per_second"));
+  }
+  const std::string low = ThreeDigits(least), high = ThreeDigits(best);
+  if (least < kPlateau * best) return absl::StrCat("up to ", high, " tokens/s");
+  return absl::StrCat(low == high ? "" : absl::StrCat(low, " to "), high, " tokens/s from ",
+                      ThreeDigits(Number(*begin, "prompt_tokens")), " tokens on");
 }
 
-std::string HtmlOf(const Section& section) {
-  std::string html = absl::StrCat("<section><div class=\"text\">", Element("h2", section.heading));
-  for (const std::string& paragraph : section.paragraphs) {
-    absl::StrAppend(&html, Element("p", paragraph));
+// Each of these returns a heading, or nothing without measurements.
+std::optional<std::string> PromptFinding(const Json& report) {
+  const std::vector<Json> rows = RowsOf(report["phases"], "prefill");
+  if (rows.empty()) return std::nullopt;
+  double best = 0.0;
+  for (const Json& row : rows) best = std::max(best, Number(row, "tokens_per_second"));
+  if (Text(rows.back(), "bound") == "arithmetic") {
+    return absl::StrCat("Reading a prompt is limited by arithmetic: ", PlateauText(rows, best));
   }
-  if (section.part != nullptr && section.part->value("disturbed", false)) {
-    absl::StrAppend(&html, "<p class=\"busy\">Disturbed: other programs took ",
-                    Percent(Number(*section.part, "share_of_others")),
-                    " of the processors' time while this was measured. Measure again when the "
-                    "machine is idle.</p>");
-  }
-  absl::StrAppend(&html, "</div><figure>");
-  for (const Chart& chart : section.charts) {
-    absl::StrAppend(&html, "<div class=\"wide\">", ChartSvg(chart, kWideChart),
-                    "</div><div class=\"narrow\">", ChartSvg(chart, kNarrowChart), "</div>");
-  }
-  if (!section.rows.empty()) html += TableOf(section);
-  return absl::StrCat(html, "</figure></section>");
+  return absl::StrCat("Reading a prompt of ", ThreeDigits(Number(rows.back(), "prompt_tokens")),
+                      " tokens is still limited by reading the weights: up to ", ThreeDigits(best),
+                      " tokens/s");
 }
 
-// The four figures to remember.
-std::string TilesOf(const Json& report) {
-  std::string html;
-  const auto add = [&html](const std::string& value, const std::string& what) {
-    absl::StrAppend(&html, "<li><b>", EscapeHtml(value), "</b> ", EscapeHtml(what), "</li>");
+std::optional<std::string> TokenFinding(const Json& report) {
+  const std::vector<Json> rows = RowsOf(report["phases"], "decode");
+  if (rows.empty()) return std::nullopt;
+  const Json& first = rows.front();
+  const std::string bound = Text(first, "bound");
+  const double bytes = Number(first, "bytes");
+  return absl::StrCat("Writing is limited by ",
+                      bound == "memory"  ? "memory"
+                      : bound == "cache" ? "reading the weights"
+                                         : "arithmetic, too",
+                      ": one token reads ", ThreeDigits(bytes * (bytes >= 1e9 ? 1e-9 : 1e-6)),
+                      bytes >= 1e9 ? " GB" : " MB", ", at ",
+                      ThreeDigits(Number(first, "bytes_per_second") * 1e-9), " GB/s that is ",
+                      ThreeDigits(Number(first, "tokens_per_second")), " tokens/s");
+}
+
+// The passes of one sequence.
+std::vector<Json> SinglePasses(const Json& report) {
+  std::vector<Json> rows = RowsOf(report["passes"], "rows");
+  std::erase_if(rows, [](const Json& row) { return Number(row, "batch") > 1; });
+  return rows;
+}
+
+std::optional<std::string> PassFinding(const Json& report) {
+  const std::vector<Json> rows = SinglePasses(report);
+  if (rows.empty()) return std::nullopt;
+  // The best bargain among the sizes of a draft's check.
+  constexpr double kLargestCheck = 16;
+  const Json* best = &rows.front();
+  const auto bargain = [](const Json& row) {
+    return Number(row, "rows") / Number(row, "of_one_row");
   };
-  const std::vector<Json> prefill = RowsOf(report["phases"], "prefill");
-  const std::vector<Json> decode = RowsOf(report["phases"], "decode");
-  if (!prefill.empty() && !decode.empty()) {
-    double read = 0.0;
-    for (const Json& row : prefill) read = std::max(read, Number(row, "tokens_per_second"));
-    const double written = Number(decode.front(), "tokens_per_second");
-    add(ThreeDigits(read), "tokens read in a second");
-    add(ThreeDigits(written), "tokens written in a second");
-    add(Format("%.1f", read / written), "times faster to read than to write");
+  for (const Json& row : rows) {
+    if (Number(row, "rows") <= kLargestCheck && bargain(row) > bargain(*best)) best = &row;
   }
-  if (report["speculation"].is_object() && Number(report["speculation"], "gain") >= kPayingGain) {
-    add(Format("%.2f", Number(report["speculation"], "gain")),
-        "times faster to write with a draft");
-  }
-  return html.empty() ? "" : absl::StrCat("<ul class=\"tiles\">", html, "</ul>");
+  if (Number(*best, "rows") <= 1) return "A second token in a pass costs as much as the first";
+  return Format("%.0f tokens in one pass take only %.2f times as long as one",
+                Number(*best, "rows"), Number(*best, "of_one_row"));
 }
 
-std::string ModelText(const Json& model) {
-  if (model.is_null()) return "none";
-  return absl::StrCat(Text(model, "path"), ": ", ThreeDigits(Number(model, "parameters") * 1e-6),
-                      " million parameters, ", Text(model, "dtype"), ", ",
-                      Bytes(Number(model, "bytes_read_per_pass")), " of matrices read by a pass");
-}
-
-std::string AboutOf(const Json& report) {
-  const Roofs roofs = Roofs::Of(report);
-  const Json& machine = report["machine"];
-  std::string html = "<section class=\"about\"><h2>How this was measured</h2><dl>";
-  const auto add = [&html](const char* term, const std::string& text) {
-    absl::StrAppend(&html, Element("dt", term), Element("dd", text));
+std::optional<std::string> RooflineFinding(const Json& report) {
+  std::vector<Json> rows = RowsOf(report["phases"], "decode");
+  absl::c_move(SinglePasses(report), std::back_inserter(rows));
+  absl::c_move(RowsOf(report["phases"], "prefill"), std::back_inserter(rows));
+  if (rows.empty()) return std::nullopt;
+  const double token = Number(rows.front(), "flops") / Number(rows.front(), "bytes_per_second");
+  const Roofs roofs(report);
+  const double ridge = roofs.peak / roofs.reading;
+  const auto count = [](double operations) {
+    return operations < 10 ? Format("%.1f", operations) : Format("%.0f", operations);
   };
-  add("Machine", absl::StrCat(Text(machine, "cpu"), ", ", Text(machine, "device")));
-  add("Limits", absl::StrCat("memory ", BytesPerSecond(roofs.memory),
-                             roofs.cache.has_value()
-                                 ? absl::StrCat(", last-level cache ", BytesPerSecond(*roofs.cache))
-                                 : "; the last-level cache reads no faster for this process",
-                             ", ", roofs.input, " multiply-adds ", ThreeDigits(roofs.peak * 1e-9),
-                             " Gflop/s, measured between the runs"));
-  add("Target", ModelText(report["target"]));
-  add("Draft", ModelText(report["draft"]));
-  add("Method",
-      "Medians of interleaved samples with random prompts; the speed-up from answers to "
-      "five tasks at temperature 0, plain and with drafts in turn");
-  add("Command", Text(report, "command"));
-  add("Date", absl::StrCat(Text(report, "date"), ", ", Format("%.0f s", Number(report, "seconds")),
-                           report.value("interrupted", false) ? ", ended by Ctrl-C" : ""));
-  add("Program", Text(report, "program"));
   return absl::StrCat(
-      html,
-      "</dl><h2>Try next</h2><ul><li><code>tandem lab --threads 1 -o one.html</code>: half the "
-      "arithmetic or less, and what happens to writing?</li><li><code>tandem lab --kv-cache int8 "
-      "-o "
-      "int8.html</code>: smaller keys and values, so how does the time per token rise now?</li>"
-      "<li><code>tandem generate --compare</code>: one answer with and without the draft, and "
-      "whether the text is the same.</li></ul></section>");
+      "A token needs ", count(token), " operations for each byte it reads, ",
+      token < ridge ? "and this machine has time for " : "and this machine has time for only ",
+      count(ridge));
 }
 
-std::string Page(const Json& report) {
-  const std::string name = NameOfModel(report["target"]);
-  std::string html = absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" "
-      "content=\"light dark\"><title>tandem lab: ",
-      EscapeHtml(name), "</title><style>", kLabStyle, "</style></head><body><main><header><h1>",
-      EscapeHtml(absl::StrCat("What limits ", name, " on this machine")),
-      "</h1><p>A language model answers in two phases. It reads the prompt, all tokens together "
-      "(prefill), and then writes the answer token by token (decode). Each phase has a limit of "
-      "its "
-      "own.</p>",
-      TilesOf(report), "</header>");
-  for (const Section& section : SectionsOf(report)) absl::StrAppend(&html, HtmlOf(section), "\n");
-  return absl::StrCat(html, AboutOf(report), "</main></body></html>\n");
+bool Pays(const Json& report) {
+  return report["speculation"].is_object() && Number(report["speculation"], "gain") >= kPayingGain;
+}
+
+std::optional<std::string> SpeculationFinding(const Json& report) {
+  const std::string missing = "The speed-up of speculation was not measured";
+  if (report["draft"].is_null()) return missing + " without a draft";
+  const Json& part = report["speculation"];
+  if (!Text(part, "error").empty()) return missing;
+  if (RowsOf(part, "all").empty()) return std::nullopt;
+  const double k = Number(part, "best_draft_tokens");
+  if (k == 0 || !Pays(report)) return "This draft does not make writing faster here";
+  return Format(
+      "A draft makes writing %.2f times as fast: it proposes %.0f token%s, and one pass checks %s",
+      Number(part, "gain"), k, k == 1 ? "" : "s", k == 1 ? "it" : "them");
 }
 
 }  // namespace
-}  // namespace lab
 
 std::vector<std::string> LabFindings(const JsonValue& report) {
+  constexpr struct {
+    const char* what;
+    std::optional<std::string> (*finding)(const Json&);
+  } kSections[] = {{"Reading a prompt", PromptFinding},
+                   {"Writing", TokenFinding},
+                   {"The size of a pass", PassFinding},
+                   {"The roofline", RooflineFinding},
+                   {"The speed-up of speculation", SpeculationFinding}};
   std::vector<std::string> findings;
-  for (const lab::Section& section : lab::SectionsOf(report)) findings.push_back(section.heading);
+  for (const auto& [what, finding] : kSections) {
+    findings.push_back(
+        finding(report).value_or(absl::StrCat(what, " was not measured: Ctrl-C came first")));
+  }
   return findings;
 }
 
-std::string LabPage(const JsonValue& report) { return lab::Page(report); }
+std::string LabPage(const JsonValue& report) {
+  const Json contents = {{"report", report},
+                         {"findings", LabFindings(report)},
+                         {"roofs", Roofs(report).ToJson()},
+                         {"pays", Pays(report)}};
+  // The page's parser of HTML sees no element in it.
+  const std::string json = absl::StrReplaceAll(LineOf(contents), {{"<", "\\u003c"}});
+  const absl::Span<const WebFile> files = LabFiles();
+  const auto file = [files](std::string_view name) {
+    return View(
+        absl::c_find_if(files, [&](const WebFile& each) { return each.name == name; })->contents);
+  };
+  return absl::StrReplaceAll(file("lab_page.html"),
+                             {{"/* base.css */", View(FindPageFile("base.css")->contents)},
+                              {"/* lab_page.js */", file("lab_page.js")},
+                              {"/* report */", json}});
+}
 
 }  // namespace tandem

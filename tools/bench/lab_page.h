@@ -24,7 +24,8 @@ namespace tandem {
 // Returns the sentences that say what was found, which are also the headings of the page.
 std::vector<std::string> LabFindings(const JsonValue& report);
 
-// Returns a self-contained page: no scripts, and nothing from elsewhere.
+// Returns a page that needs nothing from elsewhere: lab_page.html, whose script lab_page.js draws
+// the report.
 std::string LabPage(const JsonValue& report);
 
 }  // namespace tandem

@@ -119,11 +119,11 @@ std::optional<double> MachineLimits::FlopsPerSecond(DotInput input) {
 OrderedJson MachineLimits::ToJson() {
   OrderedJson flops = OrderedJson::object();
   for (const DotInput input : kAllDotInputs) {
-    flops[NameOf(input)] = NumberOrNull(FlopsPerSecond(input));
+    flops[NameOf(input)] = OrNull(FlopsPerSecond(input));
   }
   return {{"read_bytes_per_second",
-           {{"dram", NumberOrNull(BytesPerSecond(Place::kMemory))},
-            {"cache", NumberOrNull(BytesPerSecond(Place::kCache))}}},
+           {{"dram", OrNull(BytesPerSecond(Place::kMemory))},
+            {"cache", OrNull(BytesPerSecond(Place::kCache))}}},
           {"flops", flops},
           {"buffer_bytes",
            {{"dram", memory_->bytes()},

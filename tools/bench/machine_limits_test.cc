@@ -36,10 +36,6 @@ TEST(MachineLimits, ComparesWithMeasuredLimits) {
   EXPECT_EQ(json["flops"]["int8"].is_null(), !MachineLimits::Has(DotInput::kInt8));
 }
 
-}  // namespace
-
-namespace {
-
 // One layer: queries 8 x 4, keys and values 4 x 4 each, output 4 x 8, feed-forward 3 x (6 x 4),
 // head 10 x 4; two query heads of four.
 ModelConfig OneLayer() {
@@ -84,5 +80,4 @@ TEST(PassCounter, PromptReadsTheMatricesOncePerChunk) {
 }
 
 }  // namespace
-
 }  // namespace tandem

@@ -180,7 +180,7 @@ void MeasureAttention(Lab& lab, const Line& line, JsonLine* json) {
                  Rows(lab.At(floats, 0), line.rows, cols), out);
   if (!lab.ok()) return;
   lab.Poison(out.data, size_t{4} * line.rows * cols);
-  lab.Note(cuda::Launch(task, lab.stream()), "attention");
+  lab.Run(task, "attention");
 
   // Rows of the first sequence alone, in one block over all splits.
   Comparison comparison;
@@ -201,7 +201,7 @@ void MeasureAttention(Lab& lab, const Line& line, JsonLine* json) {
     alone.decode_rows = 0;
     if (!lab.ok()) return;
     lab.Poison(alone_out, size_t{4} * cols);
-    lab.Note(cuda::Launch(alone, lab.stream()), "attention of one row");
+    lab.Run(alone, "attention of one row");
     const std::vector<uint32_t> want = lab.Download<uint32_t>(alone_out, cols);
     const auto* const row_out = static_cast<const float*>(out.data) + int64_t{row} * cols;
     comparison.Compare(lab.Download<uint32_t>(row_out, cols), want);
@@ -217,19 +217,17 @@ void MeasureAttention(Lab& lab, const Line& line, JsonLine* json) {
   AddComparison(comparison, json);
 
   const int copies = NumAttentionCopies(line, static_cast<int64_t>(2 * bytes), lab.quick());
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < copies && lab.ok(); ++i) {
-      task.kv = CacheOf(lab, sequences, model, line.kv, i);
-      lab.Note(cuda::Launch(task, lab.stream()), "attention");
-    }
-  });
   const double read = 8.0 * line.batch * sequences.length * model.num_kv_heads *
                       KvRowWords(line.kv, model.head_dim);
-  AddTiming(lab, timing, copies, read, json);
+  const auto enqueue = [&](int i) {
+    task.kv = CacheOf(lab, sequences, model, line.kv, i);
+    lab.Run(task, "attention");
+  };
+  const double seconds = TimeParts(lab, copies, read, enqueue, json);
   if (!lab.ok()) return;
   // Two products for each row, head and position that the row sees.
   const double seen = line.context + (sequences.rows_of_each + 1) / 2.0;
-  json->Add("tflop_per_s", 4.0 * line.rows * cols * seen / (timing.median / copies) * 1e-12);
+  json->Add("tflop_per_s", 4.0 * line.rows * cols * seen / seconds * 1e-12);
 }
 
 }  // namespace tandem::kernel_lab

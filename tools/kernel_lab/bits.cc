@@ -101,7 +101,7 @@ std::vector<float> SumsOf(Lab& lab, const Chain& chain) {
                               .num_tiles = a_tiles * b_tiles,
                               .num_steps = chain.a.depth / kStepDepth};
   if (lab.ok()) lab.Poison(sums, num_sums * 4);
-  if (lab.ok()) lab.Note(Launch(task, lab.stream()), "mma.sync");
+  lab.Run(task, "mma.sync");
   return lab.Download<float>(sums, num_sums);
 }
 
@@ -137,7 +137,7 @@ void CompareWide(Lab& lab, int rows, bool a_from_registers, bool starts_without_
                                   .a_from_registers = a_from_registers,
                                   .starts_without_sums = starts_without_sums};
       if (lab.ok()) lab.Poison(sums, num_sums * 4);
-      if (lab.ok()) lab.Note(Launch(task, lab.stream()), "wgmma");
+      lab.Run(task, "wgmma");
       const std::vector<float> got = lab.Download<float>(sums, num_sums);
       CompareBits(got, SumsOf(lab, chain), comparison);
       if (!lab.ok()) return;

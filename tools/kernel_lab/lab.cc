@@ -183,7 +183,7 @@ double Lab::Bandwidth() {
                             .num_words4 = num_words4,
                             .sums = static_cast<uint32_t*>(Allocate(num_sums * 4))};
   if (!ok()) return 0.0;
-  const Timing timing = Time([&] { Note(cuda::Launch(task, stream_), "reading"); });
+  const Timing timing = Time([&] { Run(task, "reading"); });
   if (ok()) bandwidth_ = static_cast<double>(num_words4) * 16 / timing.min;
   return bandwidth_;
 }
@@ -198,6 +198,15 @@ void AddTiming(Lab& lab, const Timing& timing, int count, double bytes, JsonLine
   json->Add("bytes", bytes);
   json->Add("gb_per_s", bytes / median * 1e-9);
   json->Add("share", bytes / median / lab.Bandwidth());
+}
+
+double TimeParts(Lab& lab, int count, double bytes, const std::function<void(int)>& enqueue,
+                 JsonLine* json) {
+  const Timing timing = lab.Time([&] {
+    for (int i = 0; i < count && lab.ok(); ++i) enqueue(i);
+  });
+  AddTiming(lab, timing, count, bytes, json);
+  return timing.median / count;
 }
 
 void Comparison::Compare(const std::vector<uint32_t>& got, const std::vector<uint32_t>& want) {

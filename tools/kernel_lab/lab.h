@@ -38,6 +38,11 @@ class Lab {
   cuda::Stream stream() const { return stream_; }
 
   void Note(cuda::Error error, const char* what);
+  // Enqueues an operation of kernels/cuda/operations.h, or one of kernel_lab's.
+  template <typename Task>
+  void Run(const Task& task, const char* what) {
+    if (ok()) Note(Launch(task, stream_), what);
+  }
   void Fail(const std::string& failure);
   bool ok() const { return failure_.empty(); }
   // Returns the first failure since the last call, or an empty string.
@@ -102,6 +107,10 @@ inline constexpr uint32_t kPoison = 0x7FBADBAD;
 
 // Adds the time of one of `count` equal parts of a replay, each of which reads `bytes` of memory.
 void AddTiming(Lab& lab, const Timing& timing, int count, double bytes, JsonLine* json);
+// Measures a replay of `count` parts, which `enqueue` enqueues, and adds the time of one. Returns
+// its seconds.
+double TimeParts(Lab& lab, int count, double bytes, const std::function<void(int)>& enqueue,
+                 JsonLine* json);
 
 // Counts differing words. A word of `got` that is still poisoned differs from everything.
 struct Comparison {

@@ -24,12 +24,6 @@ double MeasuringSeconds(double seconds) {
   return kLineSeconds + replays * seconds;
 }
 
-std::string Joined(const std::vector<std::string>& parts) {
-  std::string name;
-  for (const std::string& part : parts) name += (name.empty() ? "" : "/") + part;
-  return name;
-}
-
 std::string ShortName(DType dtype) { return dtype == DType::kBF16 ? "bf16" : NameOf(dtype); }
 
 class Table {
@@ -38,18 +32,14 @@ class Table {
   std::vector<Line> Take() { return std::move(lines_); }
 
   void Add(Line line, const std::vector<std::string>& name) {
-    std::vector<std::string> parts = {NameOf(line.group)};
-    parts.insert(parts.end(), name.begin(), name.end());
-    line.name = Joined(parts);
+    line.name = NameOf(line.group);
+    for (const std::string& part : name) line.name += "/" + part;
     lines_.push_back(std::move(line));
   }
 
   void AddBandwidth() {
-    Line line;
-    line.group = Group::kBandwidth;
-    line.op = "read";
-    line.seconds = 1.5;  // also fills the first pool
-    Add(line, {"read"});
+    // It also fills the first pool.
+    Add({.group = Group::kBandwidth, .op = "read", .seconds = 1.5}, {"read"});
   }
 
   void AddProduct(const Model& model, Part part, DType dtype, int rows) {
@@ -61,41 +51,39 @@ class Table {
                   flops / (IsBlocks(dtype) ? kBlockFlopsPerSecond : kFlopsPerSecond)});
     const int num_variants = NumProductVariants(dtype, rows, shape.outputs / cuda::kTileOutputs);
     for (int variant = 0; variant < num_variants; ++variant) {
-      Line line;
-      line.group = Group::kProduct;
-      line.op = shape.name;
-      line.model = &model;
-      line.part = part;
-      line.dtype = dtype;
-      line.rows = rows;
-      line.variant = variant;
-      line.seconds = MeasuringSeconds(launch * NumCopies(bytes, quick_));
-      Add(line, {model.name, shape.name, ShortName(dtype), "rows=" + std::to_string(rows),
-                 "variant=" + std::to_string(variant)});
+      Add({.group = Group::kProduct,
+           .op = shape.name,
+           .model = &model,
+           .part = part,
+           .dtype = dtype,
+           .rows = rows,
+           .variant = variant,
+           .seconds = MeasuringSeconds(launch * NumCopies(bytes, quick_))},
+          {model.name, shape.name, ShortName(dtype), "rows=" + std::to_string(rows),
+           "variant=" + std::to_string(variant)});
     }
   }
 
   void AddPack(const Model& model, Part part, DType dtype, int rows) {
-    Line line;
-    line.group = Group::kPack;
-    line.op = ShapeOf(model, part).name;
-    line.model = &model;
-    line.part = part;
-    line.dtype = dtype;
-    line.rows = rows;
-    line.seconds = MeasuringSeconds(16 * (kLaunchSeconds + rows * 1e-7));
-    Add(line, {model.name, line.op, ShortName(dtype), "rows=" + std::to_string(rows)});
+    const char* const name = ShapeOf(model, part).name;
+    Add({.group = Group::kPack,
+         .op = name,
+         .model = &model,
+         .part = part,
+         .dtype = dtype,
+         .rows = rows,
+         .seconds = MeasuringSeconds(16 * (kLaunchSeconds + rows * 1e-7))},
+        {model.name, name, ShortName(dtype), "rows=" + std::to_string(rows)});
   }
 
   void AddAttention(const Model& model, KvDType kv, int rows, int batch, int context) {
-    Line line;
-    line.group = Group::kAttention;
-    line.op = rows / batch >= 64 ? "prompt" : "decode";
-    line.model = &model;
-    line.kv = kv;
-    line.rows = rows;
-    line.batch = batch;
-    line.context = context;
+    Line line = {.group = Group::kAttention,
+                 .op = rows / batch >= 64 ? "prompt" : "decode",
+                 .model = &model,
+                 .kv = kv,
+                 .rows = rows,
+                 .batch = batch,
+                 .context = context};
     const int64_t tokens = int64_t{batch} * (context + rows / batch);
     const double bytes =
         8.0 * static_cast<double>(tokens) * model.num_kv_heads * KvRowWords(kv, model.head_dim);
@@ -115,60 +103,54 @@ class Table {
   void AddSampling(const Model& model, const std::string& op, int rows) {
     const int num_variants = op == "top_k" || op == "top_p" ? cuda::kNumDistributionVariants : 1;
     for (int variant = 0; variant < num_variants; ++variant) {
-      Line line;
-      line.group = Group::kSampling;
-      line.op = op;
-      line.model = &model;
-      line.rows = rows;
-      line.variant = variant;
-      line.seconds = MeasuringSeconds(8 * 4e-4) + 0.1;
-      Add(line, {op, "vocab=" + std::to_string(model.vocab), "rows=" + std::to_string(rows),
-                 "variant=" + std::to_string(variant)});
+      Add({.group = Group::kSampling,
+           .op = op,
+           .model = &model,
+           .rows = rows,
+           .variant = variant,
+           .seconds = MeasuringSeconds(8 * 4e-4) + 0.1},
+          {op, "vocab=" + std::to_string(model.vocab), "rows=" + std::to_string(rows),
+           "variant=" + std::to_string(variant)});
     }
   }
 
   void AddPass(const Model& model, DType dtype, int rows, int batch, int context) {
-    Line line;
-    line.group = Group::kPass;
-    line.op = "pass";
-    line.model = &model;
-    line.dtype = dtype;
-    line.rows = rows;
-    line.batch = batch;
-    line.context = context;
-    line.seconds = MeasuringSeconds(model.num_layers * 1e-3) + 0.2;
-    Add(line, {model.name, ShortName(dtype), "rows=" + std::to_string(rows),
-               "batch=" + std::to_string(batch), "context=" + std::to_string(context)});
+    Add({.group = Group::kPass,
+         .op = "pass",
+         .model = &model,
+         .dtype = dtype,
+         .rows = rows,
+         .batch = batch,
+         .context = context,
+         .seconds = MeasuringSeconds(model.num_layers * 1e-3) + 0.2},
+        {model.name, ShortName(dtype), "rows=" + std::to_string(rows),
+         "batch=" + std::to_string(batch), "context=" + std::to_string(context)});
   }
 
-  void AddBits(const char* op, int first, int second, bool never_run,
-               const std::vector<std::string>& more = {}) {
-    Line line;
-    line.group = Group::kBits;
-    line.op = op;
-    line.model = quick_ ? &kSmall : &kLlama1b;  // of whole products
-    line.first = first;
-    line.second = second;
-    line.never_run = never_run;
-    line.seconds = line.op == "products" ? 3.0 : 0.3;
-    std::vector<std::string> name = {op};
-    name.insert(name.end(), more.begin(), more.end());
-    Add(line, name);
+  void AddBits(const std::string& op, int first, int second, bool never_run,
+               std::vector<std::string> more = {}) {
+    more.insert(more.begin(), op);
+    Add({.group = Group::kBits,
+         .op = op,
+         .model = quick_ ? &kSmall : &kLlama1b,  // of whole products
+         .first = first,
+         .second = second,
+         .never_run = never_run,
+         .seconds = op == "products" ? 3.0 : 0.3},
+        more);
   }
 
   void AddProbe(const char* op, Probe probe, int first, int second,
-                const std::vector<std::string>& more) {
-    Line line;
-    line.group = Group::kProbe;
-    line.op = op;
-    line.probe = probe;
-    line.first = first;
-    line.second = second;
-    line.never_run = true;
-    line.seconds = probe == Probe::kL2Latency ? 0.6 : 0.15;
-    std::vector<std::string> name = {op};
-    name.insert(name.end(), more.begin(), more.end());
-    Add(line, name);
+                std::vector<std::string> more = {}) {
+    more.insert(more.begin(), op);
+    Add({.group = Group::kProbe,
+         .op = op,
+         .probe = probe,
+         .first = first,
+         .second = second,
+         .never_run = true,
+         .seconds = probe == Probe::kL2Latency ? 0.6 : 0.15},
+        more);
   }
 
  private:
@@ -200,7 +182,7 @@ void AddProbes(Table* table) {
   for (const int rows : {8, 64, 128, 256}) {
     table->AddProbe("wgmma_chain", Probe::kWideChain, rows, 0, {"n=" + std::to_string(rows)});
   }
-  table->AddProbe("shared_latency", Probe::kSharedLatency, 0, 0, {});
+  table->AddProbe("shared_latency", Probe::kSharedLatency, 0, 0);
   for (const bool loaded : {false, true}) {
     table->AddProbe("l2_latency", Probe::kL2Latency, loaded ? 1 : 0, 0,
                     {loaded ? "loaded" : "idle"});
@@ -279,27 +261,9 @@ void AddPasses(const std::vector<const Model*>& models, Table* table) {
 }  // namespace
 
 const char* NameOf(Group group) {
-  switch (group) {
-    case Group::kBandwidth:
-      return "bandwidth";
-    case Group::kBits:
-      return "bits";
-    case Group::kProbe:
-      return "probe";
-    case Group::kProduct:
-      return "product";
-    case Group::kPack:
-      return "pack";
-    case Group::kAttention:
-      return "attention";
-    case Group::kSampling:
-      return "sampling";
-    case Group::kPass:
-      return "pass";
-    case Group::kFault:
-      return "fault";
-  }
-  return "";
+  constexpr const char* kNames[] = {"bandwidth", "bits",     "probe", "product", "pack",
+                                    "attention", "sampling", "pass",  "fault"};
+  return kNames[static_cast<int>(group)];
 }
 
 PartShape ShapeOf(const Model& model, Part part) {
@@ -372,11 +336,8 @@ std::vector<Line> AllLines(bool quick) {
 std::vector<Line> FaultLines() {
   Table table(true);
   for (const char* const op : {"differs", "fails", "crashes", "hangs", "lasts"}) {
-    Line line;
-    line.group = Group::kFault;
-    line.op = op;
-    line.seconds = line.op == "lasts" ? 1e5 : 0.0;
-    table.Add(line, {op});
+    const double seconds = std::string(op) == "lasts" ? 1e5 : 0.0;
+    table.Add({.group = Group::kFault, .op = op, .seconds = seconds}, {op});
   }
   return table.Take();
 }

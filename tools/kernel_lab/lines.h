@@ -56,8 +56,8 @@ PartShape ShapeOf(const Model& model, Part part);
 
 struct Line {
   Group group = Group::kBandwidth;
-  std::string name;  // unique: group/model/operation/type/sizes/variant
-  std::string op;    // the part of a product, the kind of sampling, the probe, the bit test
+  std::string name = {};  // unique: group/model/operation/type/sizes/variant
+  std::string op = {};    // the part of a product, the kind of sampling, the probe, the bit test
   const Model* model = nullptr;
   Part part = Part::kQkv;
   DType dtype = DType::kBF16;

@@ -94,7 +94,7 @@ class Pass {
   }
   template <typename Task>
   void Do(const Task& task) {
-    if (lab_.ok()) lab_.Note(cuda::Launch(task, lab_.stream()), "a pass");
+    lab_.Run(task, "a pass");
   }
 
   // The next weight of the pool.

@@ -69,7 +69,7 @@ double Cycles(Lab& lab, ProbeTask* task) {
   task->cycles = static_cast<long long*>(lab.Allocate(size_t{8} * task->num_blocks));
   task->results = lab.Upload(std::vector<uint32_t>(task->num_blocks));
   task->flag = lab.Upload(std::vector<uint32_t>(1));
-  if (lab.ok()) lab.Note(Launch(*task, lab.stream()), "probe");
+  lab.Run(*task, "probe");
   std::vector<long long> cycles = lab.Download<long long>(task->cycles, task->num_blocks);
   lab.Wait();
   if (!lab.ok() || cycles.empty()) return 0.0;
@@ -95,7 +95,7 @@ void MeasureCycles(Lab& lab, const Line& line, JsonLine* json) {
     return;
   }
   json->Add("bytes_per_cycle", static_cast<double>(task.data_bytes) / task.num_blocks / median);
-  const Timing timing = lab.Time([&] { lab.Note(Launch(task, lab.stream()), "probe"); });
+  const Timing timing = lab.Time([&] { lab.Run(task, "probe"); });
   AddTiming(lab, timing, 1, static_cast<double>(task.data_bytes), json);
 }
 

@@ -190,7 +190,7 @@ std::vector<uint32_t> RowAlone(Lab& lab, const Line& line, const ProductSetting&
   if (!lab.ok()) return {};
   PrepareOut(lab, setting);
   LaunchPack(lab, setting);
-  lab.Note(cuda::Launch(setting.task, lab.stream()), "product of one row");
+  lab.Run(setting.task, "product of one row");
   return Result(lab, setting, 0, 1);
 }
 
@@ -240,17 +240,14 @@ ProductSetting MakeProduct(Lab& lab, const Line& line, int first_row) {
   return setting;
 }
 
-void LaunchPack(Lab& lab, const ProductSetting& setting) {
-  if (!lab.ok()) return;
-  lab.Note(cuda::Launch(setting.pack, lab.stream()), "packing rows");
-}
+void LaunchPack(Lab& lab, const ProductSetting& setting) { lab.Run(setting.pack, "packing rows"); }
 
 void CompareRowsAlone(Lab& lab, const Line& line, Comparison* comparison) {
   const ProductSetting setting = MakeProduct(lab, line, 0);
   if (!lab.ok()) return;
   PrepareOut(lab, setting);
   LaunchPack(lab, setting);
-  lab.Note(cuda::Launch(setting.task, lab.stream()), "product");
+  lab.Run(setting.task, "product");
   for (int row = 0; row < line.rows && lab.ok(); ++row) {
     comparison->Compare(Result(lab, setting, row, 1), RowAlone(lab, line, setting, row));
   }
@@ -263,7 +260,7 @@ void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {
   const MatrixView& out = setting.task.out;
   PrepareOut(lab, setting);
   LaunchPack(lab, setting);
-  lab.Note(cuda::Launch(setting.task, lab.stream()), "product");
+  lab.Run(setting.task, "product");
   lab.Wait();
   if (!lab.ok()) return;
 
@@ -295,7 +292,7 @@ void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {
     ProductSetting first = MakeProduct(lab, first_line, 0);
     if (lab.ok()) PrepareOut(lab, first);
     LaunchPack(lab, first);
-    if (lab.ok()) lab.Note(cuda::Launch(first.task, lab.stream()), "first variant");
+    lab.Run(first.task, "first variant");
     const int most = static_cast<int>(std::max<int64_t>(kComparedBytes / 4 / out.cols, 1));
     const int count = std::min(line.rows, most);
     comparison.Compare(Result(lab, setting, 0, count), Result(lab, first, 0, count));
@@ -303,18 +300,15 @@ void MeasureProduct(Lab& lab, const Line& line, JsonLine* json) {
   AddComparison(comparison, json);
 
   const int copies = NumCopies(static_cast<int64_t>(setting.weight_bytes), lab.quick());
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < copies && lab.ok(); ++i) {
-      setting.task.weight = lab.At(weights, lab.Stretch(weights, i, setting.weight_bytes));
-      lab.Note(cuda::Launch(setting.task, lab.stream()), "product");
-    }
-  });
-  AddTiming(lab, timing, copies, static_cast<double>(setting.weight_bytes), json);
+  const auto enqueue = [&](int i) {
+    setting.task.weight = lab.At(weights, lab.Stretch(weights, i, setting.weight_bytes));
+    lab.Run(setting.task, "product");
+  };
+  const double seconds =
+      TimeParts(lab, copies, static_cast<double>(setting.weight_bytes), enqueue, json);
   const PartShape shape = ShapeOf(*line.model, line.part);
-  if (lab.ok()) {
-    json->Add("tflop_per_s",
-              2.0 * shape.outputs * shape.inputs * line.rows / (timing.median / copies) * 1e-12);
-  }
+  if (!lab.ok()) return;
+  json->Add("tflop_per_s", 2.0 * shape.outputs * shape.inputs * line.rows / seconds * 1e-12);
 }
 
 // The kernel that rounds or quantises rows before a product.
@@ -323,10 +317,8 @@ void MeasurePack(Lab& lab, const Line& line, JsonLine* json) {
   if (!lab.ok()) return;
   LaunchPack(lab, setting);  // loads the code, before it is recorded
   constexpr int kCopies = 16;
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < kCopies; ++i) LaunchPack(lab, setting);
-  });
-  AddTiming(lab, timing, kCopies, 0.0, json);
+  TimeParts(
+      lab, kCopies, 0.0, [&](int) { LaunchPack(lab, setting); }, json);
 }
 
 }  // namespace tandem::kernel_lab

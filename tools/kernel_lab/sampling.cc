@@ -93,7 +93,7 @@ void MeasureDistributions(Lab& lab, const Line& line, JsonLine* json) {
   task.variant = line.variant;
   if (!lab.ok()) return;
   lab.Poison(rows.probs, size_t{4} * line.rows * vocab);
-  lab.Note(cuda::Launch(task, lab.stream()), "distributions");
+  lab.Run(task, "distributions");
   const std::vector<RowState> states = lab.Download<RowState>(task.states, line.rows);
   const int row = line.rows - 1;
   const std::vector<uint32_t> got =
@@ -108,18 +108,14 @@ void MeasureDistributions(Lab& lab, const Line& line, JsonLine* json) {
   alone.num_rows = 1;
   alone.variant = 0;
   if (lab.ok()) lab.Poison(rows.probs + int64_t{row} * vocab, size_t{4} * vocab);
-  if (lab.ok()) lab.Note(cuda::Launch(alone, lab.stream()), "one distribution");
+  lab.Run(alone, "one distribution");
   comparison.Compare(got, lab.Download<uint32_t>(rows.probs + int64_t{row} * vocab, vocab));
   std::vector<float> floats(vocab);
   std::memcpy(floats.data(), got.data(), got.size() * 4);
   CompareRow(ExpectedRow(lab.Floats(), line, row), floats, &comparison);
   AddComparison(comparison, json);
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < kSamplingCopies && lab.ok(); ++i) {
-      lab.Note(cuda::Launch(task, lab.stream()), "distributions");
-    }
-  });
-  AddTiming(lab, timing, kSamplingCopies, 0.0, json);
+  TimeParts(
+      lab, kSamplingCopies, 0.0, [&](int) { lab.Run(task, "distributions"); }, json);
 }
 
 void MeasureArgMax(Lab& lab, const Line& line, JsonLine* json) {
@@ -129,7 +125,7 @@ void MeasureArgMax(Lab& lab, const Line& line, JsonLine* json) {
       .x = x, .largest = static_cast<int32_t*>(lab.Allocate(size_t{4} * line.rows))};
   if (!lab.ok()) return;
   lab.Poison(task.largest, size_t{4} * line.rows);
-  lab.Note(cuda::Launch(task, lab.stream()), "argmax");
+  lab.Run(task, "argmax");
   const std::vector<int32_t> got = lab.Download<int32_t>(task.largest, line.rows);
   Comparison comparison;
   for (int row = 0; row < line.rows; ++row) {
@@ -141,12 +137,8 @@ void MeasureArgMax(Lab& lab, const Line& line, JsonLine* json) {
     comparison.CompareNear(got[row], largest, 0);
   }
   AddComparison(comparison, json);
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < kSamplingCopies && lab.ok(); ++i) {
-      lab.Note(cuda::Launch(task, lab.stream()), "argmax");
-    }
-  });
-  AddTiming(lab, timing, kSamplingCopies, 0.0, json);
+  TimeParts(
+      lab, kSamplingCopies, 0.0, [&](int) { lab.Run(task, "argmax"); }, json);
 }
 
 // Draws from the target's distributions, or from the residuals of drafts: twice with equal results,
@@ -177,11 +169,11 @@ void MeasureDraws(Lab& lab, const Line& line, JsonLine* json) {
   task.answers = static_cast<SlotAnswer*>(lab.Allocate(sizeof(SlotAnswer) * line.rows));
   task.num_slots = line.rows;
   if (!lab.ok()) return;
-  lab.Note(cuda::Launch(make, lab.stream()), "distributions");
+  lab.Run(make, "distributions");
   std::vector<SlotAnswer> answers[2];
   for (std::vector<SlotAnswer>& of_run : answers) {
     lab.Poison(task.answers, sizeof(SlotAnswer) * line.rows);
-    if (lab.ok()) lab.Note(cuda::Launch(task, lab.stream()), "draws");
+    lab.Run(task, "draws");
     of_run = lab.Download<SlotAnswer>(task.answers, line.rows);
   }
   const std::vector<float> probs = lab.Download<float>(rows.probs, size_t(line.rows + 1) * vocab);
@@ -198,12 +190,8 @@ void MeasureDraws(Lab& lab, const Line& line, JsonLine* json) {
     comparison.CompareNear(mass > 0.0f ? 1 : 0, 1, 0);
   }
   AddComparison(comparison, json);
-  const Timing timing = lab.Time([&] {
-    for (int i = 0; i < kSamplingCopies && lab.ok(); ++i) {
-      lab.Note(cuda::Launch(task, lab.stream()), "draws");
-    }
-  });
-  AddTiming(lab, timing, kSamplingCopies, 0.0, json);
+  TimeParts(
+      lab, kSamplingCopies, 0.0, [&](int) { lab.Run(task, "draws"); }, json);
 }
 
 }  // namespace

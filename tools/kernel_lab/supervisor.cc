@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 #include "tools/kernel_lab/lab.h"
@@ -110,26 +111,12 @@ JsonLine Identity(const Line& line) {
 }
 
 void Measure(Lab& lab, const Line& line, JsonLine* json) {
-  switch (line.group) {
-    case Group::kBandwidth:
-      return MeasureBandwidth(lab, line, json);
-    case Group::kProduct:
-      return MeasureProduct(lab, line, json);
-    case Group::kPack:
-      return MeasurePack(lab, line, json);
-    case Group::kBits:
-      return MeasureBits(lab, line, json);
-    case Group::kProbe:
-      return MeasureProbe(lab, line, json);
-    case Group::kFault:
-      return MeasureFault(lab, line, json);
-    case Group::kAttention:
-      return MeasureAttention(lab, line, json);
-    case Group::kSampling:
-      return MeasureSampling(lab, line, json);
-    case Group::kPass:
-      return MeasurePass(lab, line, json);
-  }
+  constexpr void (*kMeasures[])(Lab&, const Line&, JsonLine*) = {
+      // [Group]
+      MeasureBandwidth, MeasureBits,     MeasureProbe, MeasureProduct, MeasurePack,
+      MeasureAttention, MeasureSampling, MeasurePass,  MeasureFault};
+  static_assert(std::size(kMeasures) == static_cast<size_t>(Group::kFault) + 1);
+  kMeasures[static_cast<size_t>(line.group)](lab, line, json);
 }
 
 // Runs the lines from `begin` on. Does not return.
