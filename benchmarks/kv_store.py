@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True  # Nothing is written into the repository.
 import comparison as lib  # noqa: E402
 import serving  # noqa: E402
 
-FILE = "pages-1.mdb"
+FILE = "pages-2.sqlite"
 WAYS = ("computed", "memory", "store")
 
 

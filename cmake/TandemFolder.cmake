@@ -29,7 +29,7 @@ set(tandem_programs_with_threads base_test kvcache_store_test kvcache_transfer_t
 # cases run the same threads.
 set(tandem_skipped_under_tsan SpeculationPolicy.* ToolCalls.* XmlArguments.* ReasoningSplitter.* RunRound.*
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
-  BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* LmdbFaults.* DamagedStore.*
+  BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* SqliteFaults.* DamagedStore.*
   KnownFaults.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
   Forms/EngineHead.* Endings.SlowReadersGetTheWholeAnswer
   HostileConstraints.AreRefusedByName)

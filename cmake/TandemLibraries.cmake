@@ -13,8 +13,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-# For the store of pages on disk: LMDB, OpenSSL's SHA-256 and xxHash's checksums (header-only).
-pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
+# For the store of pages on disk: SQLite, OpenSSL's SHA-256 and xxHash's checksums (header-only).
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3>=3.37)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 # For the wire between processes: TLS.
 pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "engine/pool_identity.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "tandem/field_error.h"
 
 namespace tandem {
@@ -36,7 +36,7 @@ absl::StatusOr<PoolInfo> PoolOf(absl::Span<const PoolModel> models, const PagedK
 // opened.
 std::shared_ptr<PageStore> StoreOf(const EngineOptions& options) {
   if (options.kv_store.empty()) return nullptr;
-  auto store = OpenLmdbStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
+  auto store = OpenSqliteStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
   if (store.ok()) return *std::move(store);
   Log(LogLevel::kWarning,
       absl::StrCat("kv_store: ", store.status().message(), "; pages are not kept"));

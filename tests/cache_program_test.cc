@@ -11,7 +11,7 @@
 #include "base/output_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/store_testing.h"
 #include "tandem/json_value.h"
 #include "tandem/known_models.h"
@@ -137,7 +137,7 @@ TEST_F(CacheProgram, NamesTheFileThatIsBeingWrittenAndKeepsIt) {
 TEST_F(CacheProgram, ListsAndPrunesANamedStore) {
   const std::string pages = Path("pages");
   {
-    const auto store = *OpenLmdbStore({.folder = pages});
+    const auto store = *OpenSqliteStore({.folder = pages});
     const PoolId pool{};
     const TestText text(pool, 5, 3, 100);
     ASSERT_TRUE(store->Write({.id = pool, .description = "a model"}, text.pages()).ok());

@@ -13,7 +13,7 @@
 #include "base/instant.h"
 #include "engine/engine_testing.h"
 #include "engine/judged_engine.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/store_testing.h"
 #include "tests/golden_file.h"
 
@@ -84,7 +84,7 @@ class StoreWorld {
   static constexpr double kTokensPerSecond = 100.0;
 
   std::shared_ptr<WatchedStore> Open(int64_t max_bytes = int64_t{64} << 20) {
-    auto store = OpenLmdbStore({.folder = folder_.path(), .max_bytes = max_bytes});
+    auto store = OpenSqliteStore({.folder = folder_.path(), .max_bytes = max_bytes});
     TANDEM_CHECK(store.ok());
     return std::make_shared<WatchedStore>(*std::move(store), kTokensPerSecond);
   }

@@ -2,14 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "tandem/json_value.h"
 #include "tools/table.h"
 
 namespace tandem {
 
 absl::StatusOr<std::shared_ptr<PageStore>> OpenStore(const std::string& folder) {
-  if (HasLmdbStore(folder)) return OpenLmdbStore({.folder = folder});
+  if (HasSqliteStore(folder)) return OpenSqliteStore({.folder = folder});
   return absl::NotFoundError(absl::StrCat(folder, ": must be a folder of --kv-store"));
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/page_store.h"
 #include "tests/folder_testing.h"
 

@@ -29,7 +29,7 @@ class GatedStore final : public WrappedStore {
 
 class StoreWorkerTest : public testing::Test {
  protected:
-  std::shared_ptr<PageStore> Open() { return *OpenLmdbStore({.folder = folder_.path()}); }
+  std::shared_ptr<PageStore> Open() { return *OpenSqliteStore({.folder = folder_.path()}); }
   static void Queue(StoreWorker* worker, int pool, const TestText& text) {
     for (const PageToWrite& page : text.pages()) {
       worker->Write(pool, page.parent, page.page.key, page.page.depth, page.page.tokens, kSmallPage,

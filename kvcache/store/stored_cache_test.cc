@@ -15,7 +15,7 @@ namespace {
 TEST(StoredCache, KeepsTheStatesOfPages) {
   const TestFolder folder;
   CacheWithStates first, second;
-  StoreWorker worker(*OpenLmdbStore({.folder = folder.path()}), {});
+  StoreWorker worker(*OpenSqliteStore({.folder = folder.path()}), {});
   {
     const StoredCache stored(first.cache.get(), {.id = TestPool("target")}, &worker);
     first.PublishText();
@@ -53,7 +53,7 @@ TEST(StoredCache, NeitherStoresNorPublishesPagesThatCannotBeCopied) {
   const TestFolder folder;
   FailedBackend backend;
   const auto cache = *PagedKvCache::Create(&backend, CacheWithStates::kLayout, 8);
-  StoreWorker worker(*OpenLmdbStore({.folder = folder.path()}), {});
+  StoreWorker worker(*OpenSqliteStore({.folder = folder.path()}), {});
   StoredCache stored(cache.get(), {.id = TestPool("target")}, &worker);
   const CacheWithStates other;
   KvSequence sequence = cache->NewSequence();

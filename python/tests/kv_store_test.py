@@ -20,7 +20,7 @@ def test_a_later_engine_finds_pages_of_an_earlier_one(tmp_path):
     # The number of pages that are read depends on the speed of the disk.
     assert counts.pages_read >= counts.pages_hit
     assert counts.pages_damaged == 0
-    assert (folder / "pages-1.mdb").stat().st_size > 0
+    assert (folder / "pages-2.sqlite").stat().st_size > 0
 
 
 def test_stores_that_are_too_small_are_refused():

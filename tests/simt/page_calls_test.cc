@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/stored_cache.h"
 #include "tests/folder_testing.h"
 #include "tests/simt/runtime_calls.h"
@@ -98,7 +98,7 @@ TEST_P(PageCalls, WorkWithoutPinnedMemory) {
 // Pages that a prompt publishes go to the store with the calls of one batch, and come back so.
 TEST_P(PageCalls, AreConstantForAPromptOfAStore) {
   const TestFolder folder;
-  StoreWorker worker(*OpenLmdbStore({.folder = folder.path()}), {});
+  StoreWorker worker(*OpenSqliteStore({.folder = folder.path()}), {});
   StoredCache stored(cache_.get(), {.id = PoolId()}, &worker);
   std::vector<TokenId> tokens(30 * 4);
   std::iota(tokens.begin(), tokens.end(), 0);

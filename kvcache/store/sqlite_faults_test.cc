@@ -21,17 +21,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/store_testing.h"
 
 namespace tandem {
 namespace {
 
-std::string FileIn(const TestFolder& folder) { return folder.path() + "/pages-1.mdb"; }
+constexpr size_t kFilePage = 16384;
+
+std::string FileIn(const TestFolder& folder) { return folder.path() + "/pages-2.sqlite"; }
 
 absl::StatusOr<std::shared_ptr<PageStore>> Open(const TestFolder& folder,
                                                 int64_t max_bytes = 2 * kMebibyte) {
-  return OpenLmdbStore({.folder = folder.path(), .max_bytes = max_bytes});
+  return OpenSqliteStore({.folder = folder.path(), .max_bytes = max_bytes});
 }
 
 TestText TextOf(int number, int num_pages, size_t page_bytes) {
@@ -61,7 +63,7 @@ int InChild(const std::function<int()>& body) {
 }
 
 // Row 186 of the bug catalogue. TANDEM_STORE_KILLS=1000 for more.
-TEST(LmdbFaults, SurvivesWritersKilledAtAnyMoment) {
+TEST(SqliteFaults, SurvivesWritersKilledAtAnyMoment) {
   constexpr size_t kBytes = 9000;
   constexpr int kTexts = 40;
   const char* const wanted = std::getenv("TANDEM_STORE_KILLS");
@@ -105,11 +107,12 @@ TEST(LmdbFaults, SurvivesWritersKilledAtAnyMoment) {
   EXPECT_GT(num_right, num_kills);
 }
 
-// A store of small pages, which are inside the index, and of large ones, and its file's bytes.
+// A store of small pages, which are next to each other in a page of the file, and of large ones, and
+// its file's bytes.
 class DamagedStore : public testing::Test {
  protected:
   static constexpr int kTexts = 8;
-  static size_t BytesOf(int number) { return number % 2 == 0 ? 300 : 9000; }
+  static size_t BytesOf(int number) { return number % 2 == 0 ? 300 : 40000; }
 
   void SetUp() override {
     const auto store = Open(folder_);
@@ -128,7 +131,7 @@ class DamagedStore : public testing::Test {
   // texts' pages it had.
   int Use(const std::string& bytes, bool* is_damaged) {
     std::error_code error;
-    std::filesystem::remove(FileIn(folder_) + "-lock", error);
+    std::filesystem::remove(FileIn(folder_) + "-journal", error);
     {
       std::ofstream out(FileIn(folder_), std::ios::binary | std::ios::trunc);
       out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -160,9 +163,9 @@ TEST_F(DamagedStore, ReturnsNoWrongPageAfterABitFlip) {
   constexpr int kFlips = 400;
   int num_seen = 0;
   for (int i = 0; i < kFlips; ++i) {
-    // Flip a third of the bits in the roots, the rest anywhere.
+    // Flip a third of the bits in the header or at the beginning of a table, the rest anywhere.
     const auto draw = Philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 187);
-    const size_t at = i % 3 == 0 ? draw[0] % 2 * 4096 + draw[1] % 160 : draw[0] % bytes_.size();
+    const size_t at = i % 3 == 0 ? draw[0] % 8 * kFilePage + draw[1] % 160 : draw[0] % bytes_.size();
     std::string flipped = bytes_;
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << draw[2] % 8));
     SCOPED_TRACE(absl::StrCat("bit ", draw[2] % 8, " of byte ", at));
@@ -175,10 +178,17 @@ TEST_F(DamagedStore, ReturnsNoWrongPageAfterABitFlip) {
 
 TEST_F(DamagedStore, ReturnsNoPageOfATruncatedFile) {
   bool is_damaged = false;
-  for (size_t size = 1; size < bytes_.size(); size += 3 * 4096 - 7) {
+  // SQLite takes a file of one byte as a new one.
+  EXPECT_EQ(Use(bytes_.substr(0, 1), &is_damaged), 0);
+  const size_t last_page = bytes_.size() - kFilePage;
+  for (size_t size = 2; size <= last_page; size += 3 * 4096 - 7) {
     SCOPED_TRACE(absl::StrCat("cut to ", size));
     EXPECT_EQ(Use(bytes_.substr(0, size), &is_damaged), 0);
     EXPECT_TRUE(is_damaged);
+  }
+  // A cut through the last page of the file leaves the others.
+  for (const size_t size : {last_page + 1, last_page + kFilePage / 2, bytes_.size() - 1}) {
+    EXPECT_LE(Use(bytes_.substr(0, size), &is_damaged), kTexts * 6);
   }
 }
 
@@ -192,7 +202,7 @@ TEST_F(DamagedStore, ReplacesAFileThatIsNotAStore) {
   EXPECT_FALSE(is_damaged);
 }
 
-TEST(LmdbFaults, ProcessesShareAStore) {
+TEST(SqliteFaults, ProcessesShareAStore) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   std::vector<pid_t> children;
@@ -227,7 +237,7 @@ TEST(LmdbFaults, ProcessesShareAStore) {
 }
 
 // A process with a smaller limit can still read and write a file that another one has grown.
-TEST(LmdbFaults, ProcessesMayUseDifferentSizeLimits) {
+TEST(SqliteFaults, ProcessesMayUseDifferentSizeLimits) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   const auto store = Open(folder, kMebibyte);
@@ -247,7 +257,7 @@ TEST(LmdbFaults, ProcessesMayUseDifferentSizeLimits) {
 }
 
 // The kernel refuses to let the file grow, as on a full disk.
-TEST(LmdbFaults, KeepsItsPagesWhenTheDiskIsFull) {
+TEST(SqliteFaults, KeepsItsPagesWhenTheDiskIsFull) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   const int status = InChild([&] {
@@ -271,7 +281,7 @@ TEST(LmdbFaults, KeepsItsPagesWhenTheDiskIsFull) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(LmdbFaults, ReportsADiskThatWasFullBefore) {
+TEST(SqliteFaults, ReportsADiskThatWasFullBefore) {
   const TestFolder folder;
   const int status = InChild([&] {
     signal(SIGXFSZ, SIG_IGN);
@@ -282,7 +292,7 @@ TEST(LmdbFaults, ReportsADiskThatWasFullBefore) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(LmdbFaults, ReadsAFolderWithoutWritePermission) {
+TEST(SqliteFaults, ReadsAFolderWithoutWritePermission) {
   constexpr size_t kBytes = 9000;
   const TestFolder folder;
   {
@@ -291,7 +301,7 @@ TEST(LmdbFaults, ReadsAFolderWithoutWritePermission) {
     ASSERT_TRUE(Write(store->get(), TextOf(0, 5, kBytes)).ok());
   }
   chmod(folder.path().c_str(), 0555);
-  for (const char* name : {"/pages-1.mdb", "/pages-1.mdb-lock", "/open.lock"}) {
+  for (const char* name : {"/pages-2.sqlite", "/pages-2.sqlite-journal"}) {
     chmod((folder.path() + name).c_str(), 0444);
   }
   const int status = InChild([&] {

@@ -1,4 +1,4 @@
-#include "kvcache/store/lmdb_store.h"
+#include "kvcache/store/sqlite_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kPageBytes = 20000;
+constexpr size_t kPageBytes = 15000;
 
-class LmdbStoreTest : public testing::Test {
+class SqliteStoreTest : public testing::Test {
  protected:
   std::shared_ptr<PageStore> Open(int64_t max_bytes = 16 * kMebibyte) {
-    auto store = OpenLmdbStore(
+    auto store = OpenSqliteStore(
         {.folder = folder_.path(), .max_bytes = max_bytes, .now = [this] { return now_; }});
     TANDEM_CHECK(store.ok());
     return *std::move(store);
@@ -46,7 +46,7 @@ class LmdbStoreTest : public testing::Test {
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
 };
 
-TEST_F(LmdbStoreTest, ReturnsWrittenPagesAfterARestart) {
+TEST_F(SqliteStoreTest, ReturnsWrittenPagesAfterARestart) {
   const TestText text = Text(100, 5);
   {
     const auto store = Open();
@@ -64,7 +64,7 @@ TEST_F(LmdbStoreTest, ReturnsWrittenPagesAfterARestart) {
   EXPECT_EQ(store->stats().pages_written, 0);
 }
 
-TEST_F(LmdbStoreTest, StopsWhereAPageIsMissing) {
+TEST_F(SqliteStoreTest, StopsWhereAPageIsMissing) {
   const auto store = Open();
   const TestText text = Text(100, 5);
   const std::vector<PageToWrite> without_third = {text.pages()[0], text.pages()[1],
@@ -78,7 +78,7 @@ TEST_F(LmdbStoreTest, StopsWhereAPageIsMissing) {
   EXPECT_EQ(store->Find(TestText(TestPool("target"), 100, 5, kPageBytes, "salt").refs()), 0);
 }
 
-TEST_F(LmdbStoreTest, StopsReadingWhenTheCallbackReturnsFalse) {
+TEST_F(SqliteStoreTest, StopsReadingWhenTheCallbackReturnsFalse) {
   const auto store = Open();
   const TestText text = Text(100, 5);
   ASSERT_TRUE(Write(store.get(), text).ok());
@@ -88,7 +88,7 @@ TEST_F(LmdbStoreTest, StopsReadingWhenTheCallbackReturnsFalse) {
 }
 
 // Row 181 of the bug catalogue.
-TEST_F(LmdbStoreTest, DistinguishesPagesWithEqualKeys) {
+TEST_F(SqliteStoreTest, DistinguishesPagesWithEqualKeys) {
   const auto store = Open();
   const TestText text = Text(100, 1);
   ASSERT_TRUE(Write(store.get(), text).ok());
@@ -102,9 +102,9 @@ TEST_F(LmdbStoreTest, DistinguishesPagesWithEqualKeys) {
   EXPECT_EQ(store->stats().pages_damaged, 1);
 }
 
-TEST_F(LmdbStoreTest, EvictsTheLeastRecentRunsFromTheirEnds) {
-  const auto store = Open(2 * kMebibyte);
-  // Each page takes 24 kB, so about 70 fit.
+TEST_F(SqliteStoreTest, EvictsTheLeastRecentRunsFromTheirEnds) {
+  const auto store = Open(3 * kMebibyte / 2);
+  // Each page takes 16 KiB, so about 80 fit.
   const TestText first = Text(1000, 20), second = Text(2000, 20), third = Text(3000, 20);
   for (const TestText* text : {&first, &second, &third}) {
     now_ += absl::Hours(1);
@@ -125,8 +125,8 @@ TEST_F(LmdbStoreTest, EvictsTheLeastRecentRunsFromTheirEnds) {
 }
 
 // A text that is written piece by piece is evicted as one.
-TEST_F(LmdbStoreTest, EvictsATextFromItsEndWheneverItsPagesWereWritten) {
-  const auto store = Open(2 * kMebibyte);
+TEST_F(SqliteStoreTest, EvictsATextFromItsEndWheneverItsPagesWereWritten) {
+  const auto store = Open(3 * kMebibyte / 2);
   const TestText text = Text(1000, 40);
   for (int i = 0; i < 40; ++i) {
     now_ += absl::Hours(1);
@@ -140,8 +140,8 @@ TEST_F(LmdbStoreTest, EvictsATextFromItsEndWheneverItsPagesWereWritten) {
 }
 
 // When the clock is set back, old pages are still evicted before new ones.
-TEST_F(LmdbStoreTest, OrdersByUseWhenTheClockIsSetBack) {
-  const auto store = Open(2 * kMebibyte);
+TEST_F(SqliteStoreTest, OrdersByUseWhenTheClockIsSetBack) {
+  const auto store = Open(3 * kMebibyte / 2);
   const TestText first = Text(1000, 30), second = Text(2000, 30);
   ASSERT_TRUE(Write(store.get(), first).ok());
   now_ -= absl::Hours(1000);
@@ -151,11 +151,11 @@ TEST_F(LmdbStoreTest, OrdersByUseWhenTheClockIsSetBack) {
   EXPECT_EQ(store->Find(second.refs()), 30);
 }
 
-TEST_F(LmdbStoreTest, StaysWithinItsSizeLimit) {
+TEST_F(SqliteStoreTest, StaysWithinItsSizeLimit) {
   const auto store = Open(4 * kMebibyte);
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(Write(store.get(), Text(1000 * i, 10 + i % 5)).ok()) << i;
-    const auto size = std::filesystem::file_size(folder_.path() + "/pages-1.mdb");
+    const auto size = std::filesystem::file_size(folder_.path() + "/pages-2.sqlite");
     ASSERT_LE(size, 4 * kMebibyte);
   }
   EXPECT_EQ(store->Find(Text(39000, 14).refs()), 14);
@@ -164,11 +164,11 @@ TEST_F(LmdbStoreTest, StaysWithinItsSizeLimit) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
-TEST_F(LmdbStoreTest, KeepsTheBeginningOfATextLargerThanItself) {
+TEST_F(SqliteStoreTest, KeepsTheBeginningOfATextLargerThanItself) {
   for (const int batch : {120, 50, 30, 7, 1}) {
     const std::string pool = absl::StrCat("batches of ", batch);
-    const TestText text = Text(1000, 120, pool);  // at 24 kB a page, about 70 fit
-    const auto store = Open(2 * kMebibyte);
+    const TestText text = Text(1000, 120, pool);  // at 16 KiB a page, about 80 fit
+    const auto store = Open(3 * kMebibyte / 2);
     for (int i = 0; i < 120; i += batch) {
       now_ += absl::Seconds(1);
       const absl::Status status =
@@ -181,7 +181,7 @@ TEST_F(LmdbStoreTest, KeepsTheBeginningOfATextLargerThanItself) {
 
 // Pages of one model may not fit the gaps that another model's pages leave. More pages are then
 // evicted, and no write fails.
-TEST_F(LmdbStoreTest, HoldsPagesOfManySizes) {
+TEST_F(SqliteStoreTest, HoldsPagesOfManySizes) {
   const auto store = Open(4 * kMebibyte);
   for (int i = 0; i < 200; ++i) {
     const size_t page_bytes = i % 3 == 0 ? 300 : i % 3 == 1 ? 9000 : 150000;
@@ -191,7 +191,7 @@ TEST_F(LmdbStoreTest, HoldsPagesOfManySizes) {
   }
 }
 
-TEST_F(LmdbStoreTest, ListsAndRemovesPools) {
+TEST_F(SqliteStoreTest, ListsAndRemovesPools) {
   const auto store = Open();
   ASSERT_TRUE(Write(store.get(), Text(100, 5)).ok());
   now_ += absl::Hours(48);
@@ -224,16 +224,16 @@ TEST_F(LmdbStoreTest, ListsAndRemovesPools) {
   EXPECT_EQ(store->Find(drafts.refs()), 0);
 }
 
-TEST_F(LmdbStoreTest, OpensAFolderOncePerProcess) {
+TEST_F(SqliteStoreTest, OpensAFolderOncePerProcess) {
   const auto one = Open();
   const auto other =
-      *OpenLmdbStore({.folder = folder_.path() + "/../" +
+      *OpenSqliteStore({.folder = folder_.path() + "/../" +
                                 std::filesystem::path(folder_.path()).filename().string()});
   EXPECT_EQ(one, other);
 }
 
-TEST_F(LmdbStoreTest, ErrorNamesAFolderThatCannotBeCreated) {
-  const auto store = OpenLmdbStore({.folder = "/proc/no/store"});
+TEST_F(SqliteStoreTest, ErrorNamesAFolderThatCannotBeCreated) {
+  const auto store = OpenSqliteStore({.folder = "/proc/no/store"});
   ASSERT_FALSE(store.ok());
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("/proc/no/store"));
 }
