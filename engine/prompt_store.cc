@@ -36,6 +36,12 @@ absl::StatusOr<PoolInfo> PoolOf(absl::Span<const PoolModel> models, const PagedK
 // opened.
 std::shared_ptr<PageStore> StoreOf(const EngineOptions& options) {
   if (options.kv_store.empty()) return nullptr;
+  if (const std::string old = OldStoreIn(options.kv_store); !old.empty()) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("kv_store: ", old,
+                     " is of an earlier version and is not used; `tandem kv-store ",
+                     options.kv_store, " --remove-old` removes it"));
+  }
   auto store = OpenSqliteStore({.folder = options.kv_store, .max_bytes = options.kv_store_bytes});
   if (store.ok()) return *std::move(store);
   Log(LogLevel::kWarning,

@@ -1,6 +1,7 @@
 // The page store on disk, as users of the program see it.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,24 @@ TEST(KvStoreProgram, KeepsAPromptForTheNextProcess) {
   EXPECT_EQ(RunJson({"kv-store", store, "--older-than", "1"})["removed"], 0);
   EXPECT_EQ(RunJson({"kv-store", store, "--older-than", "0"})["pools"].size(), 0);
   EXPECT_THAT(RunProgram({"kv-store", store}).out, HasSubstr("no pages"));
+}
+
+TEST(KvStoreProgram, NamesAStoreOfAnEarlierVersionAndRemovesItOnRequest) {
+  const TestFolder folder;
+  const std::string old = folder.path() + "/pages-1.mdb";
+  for (const std::string& path : {old, old + "-lock"}) std::ofstream(path) << "LMDB";
+  const ProgramRun run = RunProgram(Generate(folder.path()));
+  EXPECT_EQ(run.exit_status, kExitDone);
+  EXPECT_THAT(run.err,
+              HasSubstr(old + " is of an earlier version and is not used; `tandem kv-store"));
+  EXPECT_THAT(RunProgram({"kv-store", folder.path()}).out, HasSubstr(old + " is of an earlier"));
+  EXPECT_EQ(RunJson({"kv-store", folder.path()})["old_file"], old);
+  EXPECT_TRUE(std::filesystem::exists(old));
+  const Json removed = RunJson({"kv-store", folder.path(), "--remove-old"});
+  EXPECT_EQ(removed["old_file"], "");
+  EXPECT_EQ(removed["pools"].size(), 2);  // the pages that the first process wrote
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_FALSE(std::filesystem::exists(old + "-lock"));
 }
 
 // Two processes use one folder at the same time.

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kvcache/store/page_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "tandem/json_value.h"
 #include "tools/command.h"
 #include "tools/help_text.h"
@@ -25,6 +26,7 @@ struct KvStoreCommandFlags {
   std::string folder;
   std::string pool;
   std::optional<double> days;
+  bool remove_old = false;
   bool json = false;
 };
 
@@ -59,9 +61,12 @@ absl::StatusOr<int64_t> Remove(const KvStoreCommandFlags& flags, PageStore* stor
 absl::Status Run(const KvStoreCommandFlags& flags) {
   ASSIGN_OR_RETURN(const std::shared_ptr<PageStore> store, OpenStore(flags.folder));
   ASSIGN_OR_RETURN(const int64_t num_removed, Remove(flags, store.get()));
+  if (flags.remove_old) RETURN_IF_ERROR(RemoveOldStore(flags.folder));
+  const std::string old = OldStoreIn(flags.folder);
   ASSIGN_OR_RETURN(const std::vector<PoolInfo> pools, store->Pools());
   if (flags.json) {
-    const SortedJson json = {{"removed", num_removed}, {"pools", PoolsJson(pools)}};
+    const SortedJson json = {
+        {"removed", num_removed}, {"pools", PoolsJson(pools)}, {"old_file", old}};
     return Print(OneLine(json) + "\n");
   }
   std::string text;
@@ -69,6 +74,9 @@ absl::Status Run(const KvStoreCommandFlags& flags) {
     absl::StrAppend(&text, "removed ", num_removed, num_removed == 1 ? " page\n" : " pages\n");
   }
   absl::StrAppend(&text, PoolsText(pools));
+  if (!old.empty()) {
+    absl::StrAppend(&text, old, " is of an earlier version and is not used; see --remove-old\n");
+  }
   return Print(text);
 }
 
@@ -84,6 +92,8 @@ Command AddKvStoreCommand(CLI::App* program) {
             "Remove the pages of this pool, given by the first digits of its name");
   group.Add("--older-than", "DAYS", &flags->days,
             "Remove pages that were last used more than DAYS days ago", {.low = 0, .high = 36500});
+  group.AddFlag("--remove-old", &flags->remove_old,
+                "Remove a file in the format of an earlier version, pages-1.mdb");
   group.AddFlag("--json", &flags->json, "Print a JSON object, with full names");
   AddExamples(app, {"tandem kv-store store", "tandem kv-store store --older-than 30",
                     "tandem kv-store store --remove 1a2b"});

@@ -9,7 +9,8 @@
 namespace tandem {
 
 absl::StatusOr<std::shared_ptr<PageStore>> OpenStore(const std::string& folder) {
-  if (HasSqliteStore(folder)) return OpenSqliteStore({.folder = folder});
+  if (HasSqliteStore(folder) || !OldStoreIn(folder).empty())
+    return OpenSqliteStore({.folder = folder});
   return absl::NotFoundError(absl::StrCat(folder, ": must be a folder of --kv-store"));
 }
 

@@ -107,8 +107,8 @@ TEST(SqliteFaults, SurvivesWritersKilledAtAnyMoment) {
   EXPECT_GT(num_right, num_kills);
 }
 
-// A store of small pages, which are next to each other in a page of the file, and of large ones, and
-// its file's bytes.
+// A store of small pages, which are next to each other in a page of the file, and of large ones,
+// and its file's bytes.
 class DamagedStore : public testing::Test {
  protected:
   static constexpr int kTexts = 8;
@@ -165,7 +165,8 @@ TEST_F(DamagedStore, ReturnsNoWrongPageAfterABitFlip) {
   for (int i = 0; i < kFlips; ++i) {
     // Flip a third of the bits in the header or at the beginning of a table, the rest anywhere.
     const auto draw = Philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 187);
-    const size_t at = i % 3 == 0 ? draw[0] % 8 * kFilePage + draw[1] % 160 : draw[0] % bytes_.size();
+    const size_t at =
+        i % 3 == 0 ? draw[0] % 8 * kFilePage + draw[1] % 160 : draw[0] % bytes_.size();
     std::string flipped = bytes_;
     flipped[at] = static_cast<char>(flipped[at] ^ (1 << draw[2] % 8));
     SCOPED_TRACE(absl::StrCat("bit ", draw[2] % 8, " of byte ", at));

@@ -47,32 +47,32 @@ class SqliteFile {
   // Runs one statement. Its arguments are integers, floating-point numbers, and blobs, as views or
   // strings. `sql` must outlive the file.
   template <typename... Args>
-  absl::Status Run(const char* sql, OnRow on_row, const Args&... args) {
+  absl::Status Query(const char* sql, OnRow on_row, const Args&... args) {
     ASSIGN_OR_RETURN(sqlite3_stmt* const statement, Prepare(sql));
     int i = 0;
     (Bind(statement, ++i, args), ...);
     return Step(statement, on_row);
   }
-  // The same for a statement that returns no rows. Returns the number of rows changed.
   template <typename... Args>
-  absl::StatusOr<int64_t> Change(const char* sql, const Args&... args) {
-    RETURN_IF_ERROR(Run(
-        sql, [](sqlite3_stmt*) {}, args...));
-    return sqlite3_changes64(db_);
+  absl::Status Run(const char* sql, const Args&... args) {
+    const auto ignore = [](sqlite3_stmt*) {};
+    return Query(sql, ignore, args...);
   }
+  int64_t num_changes() const { return sqlite3_changes64(db_); }  // rows that Run changed
   // The same for a statement that returns one number. Returns `otherwise` if there is none.
   template <typename... Args>
   absl::StatusOr<int64_t> Number(int64_t otherwise, const char* sql, const Args&... args) {
     const auto take = [&](sqlite3_stmt* row) {
       if (sqlite3_column_type(row, 0) == SQLITE_INTEGER) otherwise = sqlite3_column_int64(row, 0);
     };
-    RETURN_IF_ERROR(Run(sql, take, args...));
+    RETURN_IF_ERROR(Query(sql, take, args...));
     return otherwise;
   }
-  // Runs `body` in a transaction. If it returns OK, the transaction is committed; otherwise it is
-  // rolled back.
-  absl::Status Read(absl::FunctionRef<absl::Status()> body) { return RunIn("BEGIN", body); }
-  absl::Status Write(absl::FunctionRef<absl::Status()> body);
+  // Runs `body` in a transaction that the statement `begin` opens. If it returns OK, the
+  // transaction is committed; otherwise it is rolled back.
+  absl::Status Transact(const char* begin, absl::FunctionRef<absl::Status()> body);
+  // Waits for other writers. "BEGIN" would fail at the first change instead.
+  static constexpr char kBeginToWrite[] = "BEGIN IMMEDIATE";
 
   // Copies the blob in `column` of a table's row. Returns false if there is none of this size.
   absl::StatusOr<bool> ReadBlob(const char* table, const char* column, int64_t row,
@@ -95,7 +95,6 @@ class SqliteFile {
   absl::Status Execute(const std::string& statements);
   absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql);
   absl::Status Step(sqlite3_stmt* statement, OnRow on_row);
-  absl::Status RunIn(const char* begin, absl::FunctionRef<absl::Status()> body);
   absl::Status StatusOf(int code) const;
 
   template <typename T>

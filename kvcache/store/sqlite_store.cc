@@ -1,10 +1,7 @@
 #include "kvcache/store/sqlite_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -33,8 +30,8 @@ constexpr char kFileName[] = "pages-2.sqlite";
 constexpr char kOldFileName[] = "pages-1.mdb";
 
 // Numbers are Unix times in microseconds where they are times; `used` is never less than an earlier
-// one. `checksum` is that of the key, the tokens and the bytes. Tokens and bytes have the byte order
-// of the machine: a store is not portable.
+// one. `checksum` is that of the key, the tokens and the bytes. Tokens and bytes have the byte
+// order of the machine: a store is not portable.
 constexpr char kSchema[] = R"(
 CREATE TABLE IF NOT EXISTS pools(number INTEGER PRIMARY KEY, id BLOB UNIQUE, description BLOB,
   pages INTEGER DEFAULT 0, bytes INTEGER DEFAULT 0, hits INTEGER DEFAULT 0, used INTEGER,
@@ -53,8 +50,8 @@ END;)";
 
 // Approximate size of a page's rows without its bytes.
 constexpr int64_t kIndexBytes = 256;
-// The part of the file left for the indexes and for gaps: a 64th, and at least this. An empty file has
-// half of that.
+// The part of the file left for the indexes and for gaps: a 64th, and at least this. An empty file
+// has half of that.
 constexpr int64_t kShareForOther = 64;
 constexpr int64_t kLeastForOther = 16 * SqliteFile::kPageBytes;
 // A run is marked as used at most once in this time.
@@ -74,9 +71,9 @@ int64_t ChecksumOf(const PageRef& page, absl::Span<const std::byte> bytes) {
 
 // Returns the most that a page takes of the file.
 int64_t BytesInFile(const PageToWrite& page) {
-  const auto bytes = static_cast<int64_t>(page.bytes.size());
-  const int64_t index_bytes = kIndexBytes + static_cast<int64_t>(ViewOf(page.page.tokens).size());
-  return bytes / SqliteFile::kPageBytes * SqliteFile::kPageBytes + SqliteFile::kPageBytes + index_bytes;
+  const auto num_pages = static_cast<int64_t>(page.bytes.size()) / SqliteFile::kPageBytes + 1;
+  return num_pages * SqliteFile::kPageBytes + kIndexBytes +
+         static_cast<int64_t>(ViewOf(page.page.tokens).size());
 }
 
 // Returns how many of the first pages fit into `limit` bytes, at least one, and their bytes in a
@@ -108,13 +105,13 @@ class SqliteStore final : public PageStore {
   }
 
   int Find(absl::Span<const PageRef> run) override {
-    std::vector<int64_t> uses;
-    const absl::Status status = Look([&](SqliteFile* file) {
-      const auto found = UsesOf(file, run);
-      if (found.ok()) uses = *found;
-      return found.status();
-    });
-    return status.ok() ? static_cast<int>(uses.size()) : 0;
+    size_t num_found = 0;
+    Look([&](SqliteFile* file) -> absl::Status {
+      ASSIGN_OR_RETURN(const std::vector<int64_t> uses, UsesOf(file, run));
+      num_found = uses.size();
+      return absl::OkStatus();
+    }).IgnoreError();
+    return static_cast<int>(num_found);
   }
 
   int Read(const PoolId& pool, absl::Span<const PageRef> run, size_t page_bytes,
@@ -132,7 +129,7 @@ class SqliteStore final : public PageStore {
     if (found == Found::kDamaged) {
       // If it cannot be removed, it is found damaged again.
       Change([&] {
-        return writer_->Change("DELETE FROM pages WHERE key = ?", ViewOf(run[num_read].key)).status();
+        return writer_->Run("DELETE FROM pages WHERE key = ?", ViewOf(run[num_read].key));
       }).IgnoreError();
     }
     absl::MutexLock lock(&mutex_);
@@ -152,9 +149,8 @@ class SqliteStore final : public PageStore {
         const int64_t other = std::max(most / kShareForOther, kLeastForOther);
         const auto [num_fitting, wanted] = Fitting(pages, most - other);
         if (wanted > most - other) {
-          return absl::ResourceExhaustedError(absl::StrCat("kv store: a page of ", wanted,
-                                                           " bytes exceeds the limit of ",
-                                                           most - other));
+          return absl::ResourceExhaustedError(absl::StrCat(
+              "kv store: a page of ", wanted, " bytes exceeds the limit of ", most - other));
         }
         num_evicted += static_cast<int64_t>(pages.size() - num_fitting);
         pages = pages.first(num_fitting);
@@ -177,33 +173,17 @@ class SqliteStore final : public PageStore {
   }
 
   void Touch(absl::Span<const PageRef> run) override {
-    // Returns the number of pages to mark.
-    int64_t stamp = 0;
-    const auto num_old = [&](SqliteFile* file) -> absl::StatusOr<size_t> {
-      ASSIGN_OR_RETURN(const std::vector<int64_t> uses, UsesOf(file, run));
-      ASSIGN_OR_RETURN(stamp, NextStamp(file));
-      const bool is_old = !uses.empty() && uses.back() + kTouchMicroseconds <= stamp;
-      return is_old ? uses.size() : 0;
-    };
-    size_t num_pages = 0;
-    const absl::Status status = Look([&](SqliteFile* file) -> absl::Status {
-      ASSIGN_OR_RETURN(num_pages, num_old(file));
-      return absl::OkStatus();
-    });
-    if (!status.ok() || num_pages == 0) return;
     const auto mark = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(num_pages, num_old(writer_.get()));
-      for (const PageRef& page : run.first(num_pages)) {
+      ASSIGN_OR_RETURN(const std::vector<int64_t> uses, UsesOf(writer_.get(), run));
+      ASSIGN_OR_RETURN(const int64_t stamp, NextStamp());
+      if (uses.empty() || uses.back() > stamp - kTouchMicroseconds) return absl::OkStatus();
+      for (const PageRef& page : run.first(uses.size())) {
         RETURN_IF_ERROR(
-            writer_->Change("UPDATE pages SET used = ? WHERE key = ?", stamp, ViewOf(page.key))
-                .status());
+            writer_->Run("UPDATE pages SET used = ? WHERE key = ?", stamp, ViewOf(page.key)));
       }
-      if (num_pages == 0) return absl::OkStatus();
-      RETURN_IF_ERROR(writer_
-                          ->Change("UPDATE pools SET used = ? WHERE number = "
-                                   "(SELECT pool FROM pages WHERE key = ?)",
-                                   stamp, ViewOf(run[num_pages - 1].key))
-                          .status());
+      RETURN_IF_ERROR(writer_->Run(
+          "UPDATE pools SET used = ? WHERE number = (SELECT pool FROM pages WHERE key = ?)", stamp,
+          ViewOf(run[0].key)));
       return AddHits();
     };
     Change(mark).IgnoreError();  // a run that is evicted too early is only a miss
@@ -224,7 +204,7 @@ class SqliteStore final : public PageStore {
       info.tokens_per_second = sqlite3_column_double(row, 6);
     };
     RETURN_IF_ERROR(Look([&](SqliteFile* file) {
-      return file->Run(
+      return file->Query(
           "SELECT id, description, pages, bytes, hits, used, tokens_per_second FROM pools", add);
     }));
     absl::MutexLock lock(&mutex_);
@@ -263,7 +243,7 @@ class SqliteStore final : public PageStore {
     absl::Status status;
     {
       absl::MutexLock lock(&reader_mutex_);
-      status = reader_->Read([&] { return body(reader_.get()); });
+      status = reader_->Transact("BEGIN", [&] { return body(reader_.get()); });
     }
     if (absl::IsDataLoss(status)) {
       absl::MutexLock lock(&writer_mutex_);
@@ -273,7 +253,7 @@ class SqliteStore final : public PageStore {
   }
   absl::Status Change(absl::FunctionRef<absl::Status()> body) {
     absl::MutexLock lock(&writer_mutex_);
-    const absl::Status status = writer_->Write(body);
+    const absl::Status status = writer_->Transact(SqliteFile::kBeginToWrite, body);
     if (absl::IsDataLoss(status)) Replace(status);
     return status;
   }
@@ -309,8 +289,8 @@ class SqliteStore final : public PageStore {
       checksum = sqlite3_column_int64(row, 1);
       *found = BlobAt(row, 2) == ViewOf(page.tokens) ? Found::kIntact : Found::kDamaged;
     };
-    RETURN_IF_ERROR(file->Run("SELECT number, checksum, tokens FROM pages WHERE key = ?", take,
-                              ViewOf(page.key)));
+    RETURN_IF_ERROR(file->Query("SELECT number, checksum, tokens FROM pages WHERE key = ?", take,
+                                ViewOf(page.key)));
     if (*found != Found::kIntact) return absl::OkStatus();
     ASSIGN_OR_RETURN(const bool is_there, file->ReadBlob("contents", "bytes", number, bytes));
     if (!is_there || ChecksumOf(page, bytes) != checksum) *found = Found::kDamaged;
@@ -318,9 +298,9 @@ class SqliteStore final : public PageStore {
   }
 
   // Returns a stamp after all earlier ones, even if the clock was set back.
-  absl::StatusOr<int64_t> NextStamp(SqliteFile* file) const {
-    ASSIGN_OR_RETURN(const int64_t last, file->Number(kNever, "SELECT MAX(used) FROM pages"));
-    return std::max(absl::ToUnixMicros(now_()), last + 1);
+  absl::StatusOr<int64_t> NextStamp() {
+    ASSIGN_OR_RETURN(const int64_t next, writer_->Number(0, "SELECT MAX(used) + 1 FROM pages"));
+    return std::max(absl::ToUnixMicros(now_()), next);
   }
 
   // If the store `is_full`, leaves out pages that follow none of its pages.
@@ -328,7 +308,7 @@ class SqliteStore final : public PageStore {
                         int64_t* num_written) {
     SqliteFile* const file = writer_.get();
     RETURN_IF_ERROR(AddHits());
-    ASSIGN_OR_RETURN(const int64_t stamp, NextStamp(file));
+    ASSIGN_OR_RETURN(const int64_t stamp, NextStamp());
     ASSIGN_OR_RETURN(const int64_t oldest, file->Number(stamp, "SELECT MIN(used) FROM pages"));
     ASSIGN_OR_RETURN(
         const int64_t number,
@@ -356,8 +336,7 @@ class SqliteStore final : public PageStore {
                        "VALUES(?, ?, ?, ?, ?, ?, ?) RETURNING number",
                        ViewOf(page.page.key), number, page.page.depth, used, BytesInFile(page),
                        ChecksumOf(page.page, page.bytes), ViewOf(page.page.tokens)));
-      RETURN_IF_ERROR(
-          file->Change("INSERT INTO contents VALUES(?, ?)", row, View(page.bytes)).status());
+      RETURN_IF_ERROR(file->Run("INSERT INTO contents VALUES(?, ?)", row, View(page.bytes)));
       ++*num_written;
     }
     return absl::OkStatus();
@@ -368,10 +347,10 @@ class SqliteStore final : public PageStore {
     for (;;) {
       ASSIGN_OR_RETURN(const int64_t room, writer_->FreeBytes());
       if (room >= bytes) return RemoveEmptyPools();
-      ASSIGN_OR_RETURN(const int64_t removed,
-                       writer_->Change("DELETE FROM pages WHERE number = (SELECT number FROM pages "
-                                       "ORDER BY used, depth DESC LIMIT 1)"));
-      if (removed == 0) return absl::DataLossError("the file has room for no page");
+      RETURN_IF_ERROR(
+          writer_->Run("DELETE FROM pages WHERE number = (SELECT number FROM pages "
+                       "ORDER BY used, depth DESC LIMIT 1)"));
+      if (writer_->num_changes() == 0) return absl::DataLossError("the file has room for no page");
       ++*num_removed;
     }
   }
@@ -383,24 +362,21 @@ class SqliteStore final : public PageStore {
     int64_t num_removed = 0;
     for (bool is_done = false; !is_done;) {
       RETURN_IF_ERROR(Change([&]() -> absl::Status {
-        ASSIGN_OR_RETURN(const int64_t removed, writer_->Change(sql, arg));
-        num_removed += removed;
-        is_done = removed == 0;
+        RETURN_IF_ERROR(writer_->Run(sql, arg));
+        num_removed += writer_->num_changes();
+        is_done = writer_->num_changes() == 0;
         return RemoveEmptyPools();
       }));
     }
     return num_removed;
   }
-  absl::Status RemoveEmptyPools() {
-    return writer_->Change("DELETE FROM pools WHERE pages <= 0").status();
-  }
+  absl::Status RemoveEmptyPools() { return writer_->Run("DELETE FROM pools WHERE pages <= 0"); }
 
   absl::Status AddHits() {
     absl::MutexLock lock(&mutex_);
     for (const auto& [id, hits] : new_hits_) {
       RETURN_IF_ERROR(
-          writer_->Change("UPDATE pools SET hits = hits + ? WHERE id = ?", hits, ViewOf(id))
-              .status());
+          writer_->Run("UPDATE pools SET hits = hits + ? WHERE id = ?", hits, ViewOf(id)));
     }
     new_hits_.clear();
     return absl::OkStatus();
@@ -417,17 +393,6 @@ class SqliteStore final : public PageStore {
   HashMap<PoolId, int64_t> new_hits_ ABSL_GUARDED_BY(mutex_);  // not in the file yet
 };
 
-// The stores that this process has open: stores of one folder share their counts. A forked child opens
-// its own.
-struct OpenStores {
-  absl::Mutex mutex;
-  std::map<std::pair<pid_t, std::string>, std::weak_ptr<PageStore>> by_folder ABSL_GUARDED_BY(mutex);
-};
-OpenStores& Stores() {
-  static auto* const stores = new OpenStores;
-  return *stores;
-}
-
 std::string PathIn(const std::string& folder, const char* name) {
   std::error_code error;
   const std::string path = (fs::path(folder) / name).string();
@@ -438,21 +403,13 @@ std::string PathIn(const std::string& folder, const char* name) {
 
 absl::StatusOr<std::shared_ptr<PageStore>> OpenSqliteStore(const SqliteOptions& options) {
   std::error_code error;
-  const std::string folder = fs::weakly_canonical(options.folder, error).string();
-  if (error || folder.empty()) return StoreError(error.value(), options.folder);
-  OpenStores& stores = Stores();
-  absl::MutexLock lock(&stores.mutex);
-  std::weak_ptr<PageStore>& known = stores.by_folder[{getpid(), folder}];
-  if (std::shared_ptr<PageStore> store = known.lock(); store != nullptr) return store;
-  fs::create_directories(folder, error);
-  if (error) return StoreError(error.value(), folder);
-  const std::string path = (fs::path(folder) / kFileName).string();
+  fs::create_directories(options.folder, error);
+  if (error) return StoreError(error.value(), options.folder);
+  const std::string path = (fs::path(options.folder) / kFileName).string();
   const int64_t max_bytes = std::max(options.max_bytes, kMinStoreBytes);
   ASSIGN_OR_RETURN(auto writer, SqliteFile::Open(path, kSchema, max_bytes));
   ASSIGN_OR_RETURN(auto reader, SqliteFile::Open(path, kSchema, max_bytes));
-  auto store = std::make_shared<SqliteStore>(std::move(reader), std::move(writer), options.now);
-  known = store;
-  return store;
+  return std::make_shared<SqliteStore>(std::move(reader), std::move(writer), options.now);
 }
 
 bool HasSqliteStore(const std::string& folder) { return !PathIn(folder, kFileName).empty(); }

@@ -224,12 +224,14 @@ TEST_F(SqliteStoreTest, ListsAndRemovesPools) {
   EXPECT_EQ(store->Find(drafts.refs()), 0);
 }
 
-TEST_F(SqliteStoreTest, OpensAFolderOncePerProcess) {
-  const auto one = Open();
-  const auto other =
-      *OpenSqliteStore({.folder = folder_.path() + "/../" +
-                                std::filesystem::path(folder_.path()).filename().string()});
-  EXPECT_EQ(one, other);
+TEST_F(SqliteStoreTest, MayBeOpenTwiceInAProcess) {
+  const auto one = Open(), other = Open();
+  const TestText text = Text(100, 5);
+  ASSERT_TRUE(Write(one.get(), text).ok());
+  EXPECT_EQ(NumRead(other.get(), text), 5);
+  ASSERT_TRUE(Write(other.get(), Text(200, 5)).ok());
+  EXPECT_EQ(*one->RemovePool(TestPool("target")), 10);
+  EXPECT_EQ(other->Find(text.refs()), 0);
 }
 
 TEST_F(SqliteStoreTest, ErrorNamesAFolderThatCannotBeCreated) {
