@@ -116,10 +116,12 @@ absl::StatusOr<bool> SqliteFile::ReadBlob(const char* table, const char* column,
 }
 
 absl::Status SqliteFile::Transact(const char* begin, absl::FunctionRef<absl::Status()> body) {
+  // If memory ran out, an earlier transaction may not have been rolled back.
+  if (sqlite3_get_autocommit(db_) == 0) RETURN_IF_ERROR(Execute("ROLLBACK"));
   RETURN_IF_ERROR(Run(begin));
   absl::Cleanup roll_back = [this] {
-    // SQLite may have done so.
-    if (sqlite3_get_autocommit(db_) == 0) Run("ROLLBACK").IgnoreError();
+    // Fails if there is none, because SQLite has rolled it back, or it was committed.
+    sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
   };
   RETURN_IF_ERROR(body());
   return Run("COMMIT");

@@ -258,7 +258,7 @@ class SqliteStore final : public PageStore {
     return status;
   }
   void Replace(const absl::Status& damage) {
-    writer_->Replace(damage).IgnoreError();  // if it cannot be, the next call fails likewise
+    writer_->Replace(damage).IgnoreError();  // if it fails, the next call fails too
     absl::MutexLock lock(&mutex_);
     ++stats_.pages_damaged;
   }

@@ -30,8 +30,8 @@ absl::StatusOr<std::shared_ptr<PageStore>> OpenSqliteStore(const SqliteOptions& 
 // Whether the folder has a store in this version of the format.
 bool HasSqliteStore(const std::string& folder);
 
-// Returns the path of a store in the format of earlier versions, LMDB, or "" if the folder has
-// none. Such a store is not used.
+// Returns the path of a store in the format of an earlier version, or "" if the folder has none.
+// Such a store is not used.
 std::string OldStoreIn(const std::string& folder);
 absl::Status RemoveOldStore(const std::string& folder);
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kvcache/store/sqlite_store.h"
 #include "kvcache/store/page_store.h"
+#include "kvcache/store/sqlite_store.h"
 #include "tests/folder_testing.h"
 
 namespace tandem {
