@@ -27,7 +27,7 @@ SAMPLER = r"^model/(?:device_)?sampling\."
 # Programs that run against other software, and tests that measure durations or check timeouts.
 MAY_TIME_OUT = r"^(?:benchmarks|tests/(?:clients|sanitizers|soak))/"
 # Files that make time stamps for people, or give a model the date.
-STAMPS = (r"^(?:draft/draft_text_store|examples/chat|kvcache/events/cache_events|kvcache/store/lmdb_store|"
+STAMPS = (r"^(?:draft/draft_text_store|examples/chat|kvcache/events/cache_events|kvcache/store/sqlite_store|"
           r"server/api/(?:api_request_test|openapi_test|service)|"
           r"tools/(?:bench/lab_command|conversation|kv_store_listing))\.cc$")
 MAX_LINES = 600
