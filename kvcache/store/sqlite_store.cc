@@ -253,7 +253,7 @@ class SqliteStore final : public PageStore {
   }
   absl::Status Change(absl::FunctionRef<absl::Status()> body) {
     absl::MutexLock lock(&writer_mutex_);
-    const absl::Status status = writer_->Transact(SqliteFile::kBeginToWrite, body);
+    absl::Status status = writer_->Transact(SqliteFile::kBeginToWrite, body);
     if (absl::IsDataLoss(status)) Replace(status);
     return status;
   }
