@@ -236,10 +236,7 @@ absl::StatusOr<ExactCheck> CheckRows(LanguageModel* plain, LanguageModel* target
   ExactCheck check{
       .name = "rows",
       .what = absl::StrCat("logits of passes over 1 to ", max_rows, " rows of ",
-                           options.prompts.size(), " sequences, with one-row decoding"),
-      .compared = 0,
-      .different = 0,
-      .first_difference = {}};
+                           options.prompts.size(), " sequences, with one-row decoding")};
   // Any text would do; the models' own is the most relevant.
   std::vector<ProofRequest> requests;
   for (const auto& prompt : options.prompts) {
@@ -320,10 +317,7 @@ absl::StatusOr<std::vector<ExactCheck>> CheckOutputs(LanguageModel* plain, const
     for (const AcceptanceRule rule : rules) {
       ExactCheck check{
           .name = absl::StrCat(greedy ? "greedy" : "seeded", " ", std::string(NameOf(rule))),
-          .what = "tokens and log-probabilities, with plain decoding",
-          .compared = 0,
-          .different = 0,
-          .first_difference = {}};
+          .what = "tokens and log-probabilities, with plain decoding"};
       bool goes_on = true;
       for (size_t i = 0; i < arms.size() && goes_on; ++i) {
         Arm arm = arms[i];
@@ -342,10 +336,7 @@ absl::StatusOr<std::vector<ExactCheck>> CheckOutputs(LanguageModel* plain, const
 absl::StatusOr<ExactCheck> CheckDraftState(const ProofWorld& world, const ProofWorld& defined,
                                            const ExactOptions& options) {
   ExactCheck check{.name = "draft state",
-                   .what = "proposals and their rows, with a draft that has just read the text",
-                   .compared = 0,
-                   .different = 0,
-                   .first_difference = {}};
+                   .what = "proposals and their rows, with a draft that has just read the text"};
   if (world.drafter == nullptr) return check;
   WatchedDrafter watched(world, defined, &check);
   ProofWorld watched_world = world;

@@ -41,6 +41,14 @@ double Variation(const Row& a, const Row& b) {
   return distance / 2;
 }
 
+// Adds the tokens drawn from `residual` in `share` of the cases.
+void AddResidual(double share, const Row& residual, Row* law) {
+  const double mass = Sum(residual);
+  for (size_t v = 0; v < residual.size() && mass > 0.0; ++v) {
+    (*law)[v] += share * residual[v] / mass;
+  }
+}
+
 // The coin that accepts also draws the token: x is drawn if the coin lies in an interval of length
 // q(x), with the lowest ids first, and accepted if it is below min(1, p(x) / q(x)).
 double EffectOfOneCoin(const Row& p, const Row& q) {
@@ -53,50 +61,46 @@ double EffectOfOneCoin(const Row& p, const Row& q) {
     accepted += law[x];
     start += q[x];
   }
-  const Row residual = ResidualOf(p, q, 1.0);
-  const double mass = Sum(residual);
-  for (size_t x = 0; x < p.size() && mass > 0.0; ++x) {
-    law[x] += (1.0 - accepted) * residual[x] / mass;
-  }
+  AddResidual(1.0 - accepted, ResidualOf(p, q, 1.0), &law);
   return Variation(law, p);
-}
-
-// The law of a draw from `residual` that reuses the noise E of a draw from q. That draw ended at
-// the time T of its winner, where T is standard exponential. So E_v = T q_v + another exponential
-// for every other token, and in the residual's race v starts T q_v / r_v late. (The winner itself
-// is not in that race.)
-Row LawOfLateStarts(const Row& residual, const Row& q, double time) {
-  std::vector<std::pair<double, size_t>> starts;
-  for (size_t v = 0; v < q.size(); ++v) {
-    if (residual[v] > 0.0) starts.emplace_back(time * q[v] / residual[v], v);
-  }
-  std::sort(starts.begin(), starts.end());
-  Row law(q.size(), 0.0);
-  double going_on = 1.0;  // probability that no token has arrived when the i-th starts
-  double rate = 0.0;
-  for (size_t i = 0; i < starts.size(); ++i) {
-    rate += residual[starts[i].second];
-    const double lasts = i + 1 < starts.size() ? starts[i + 1].first - starts[i].first : 1e300;
-    const double nobody = std::exp(-rate * lasts);
-    for (size_t j = 0; j <= i; ++j) {
-      law[starts[j].second] += going_on * (1.0 - nobody) * residual[starts[j].second] / rate;
-    }
-    going_on *= nobody;
-  }
-  return law;
 }
 
 // For means over T: Gauss-Laguerre quadrature with three nodes.
 constexpr std::pair<double, double> kTimes[] = {
     {0.415775, 0.711093}, {2.294280, 0.278518}, {6.289945, 0.010389}};
+constexpr double kNever = 1e300;
+
+// Adds `weight` times the law of the first token to arrive before `end` in a race at these rates
+// that reuses the noise E of a draw from q. That draw ended at the time T of its winner, where T is
+// standard exponential. So E_v = T q_v + another exponential for every other token, and v starts
+// T q_v / rate_v late. (The winner itself is not in this race.) Returns the chance that none
+// arrives.
+double AddLateRace(const Row& rates, const Row& q, double time, double end, double weight,
+                   Row* law) {
+  std::vector<std::pair<double, size_t>> starts;
+  for (size_t v = 0; v < q.size(); ++v) {
+    if (rates[v] > 0.0) starts.emplace_back(time * q[v] / rates[v], v);
+  }
+  std::sort(starts.begin(), starts.end());
+  double going_on = 1.0;  // probability that no token has arrived when the i-th starts
+  double rate = 0.0;
+  for (size_t i = 0; i < starts.size() && starts[i].first < end; ++i) {
+    rate += rates[starts[i].second];
+    const double next = i + 1 < starts.size() ? std::min(starts[i + 1].first, end) : end;
+    const double nobody = std::exp(-rate * (next - starts[i].first));
+    for (size_t j = 0; j <= i; ++j) {
+      const size_t v = starts[j].second;
+      (*law)[v] += weight * going_on * (1.0 - nobody) * rates[v] / rate;
+    }
+    going_on *= nobody;
+  }
+  return going_on;
+}
 
 double EffectOfSharedNoise(const Row& p, const Row& q) {
   const Row residual = ResidualOf(p, q, 1.0);
   Row law(p.size(), 0.0);
-  for (const auto& [time, weight] : kTimes) {
-    const Row late = LawOfLateStarts(residual, q, time);
-    for (size_t v = 0; v < law.size(); ++v) law[v] += weight * late[v];
-  }
+  for (const auto& [time, weight] : kTimes) AddLateRace(residual, q, time, kNever, weight, &law);
   return Sum(residual) * Variation(law, residual);
 }
 
@@ -106,64 +110,31 @@ double EffectOfDropping(const Row& p, const Row& q) {
   const size_t x = std::max_element(q.begin(), q.end()) - q.begin();
   if (q[x] < 0.5) return 0.0;
   const double pi = std::min(1.0, p[x] / q[x]);
-  const Row residual = ResidualOf(p, q, 1.0);
-  const double mass = Sum(residual);
   Row law(p.size());
-  for (size_t v = 0; v < p.size(); ++v) {
-    law[v] = (1.0 - q[x]) * p[v] + (mass > 0.0 ? q[x] * (1.0 - pi) * residual[v] / mass : 0.0);
-  }
+  for (size_t v = 0; v < p.size(); ++v) law[v] = (1.0 - q[x]) * p[v];
+  AddResidual(q[x] * (1.0 - pi), ResidualOf(p, q, 1.0), &law);
   law[x] += q[x] * pi;
   return Variation(law, p);
 }
 
-// A second slot drawn from q2 with the noise that drew `first` from q in the first, a draw which
-// ended at the time T: in the second race all other tokens start late, as for shared noise, and
+// The law of the second token, after `first` was kept, under `token`: drawn from q2 with the noise
+// that drew `first` from q. In that race all other tokens start late, as for shared noise, and
 // `first` arrives at T q / q2 exactly.
-Row LawOfSecondSlot(const Row& q, const Row& q2, size_t first, double time) {
+double EffectOfSharedSlots(const Row& q, const Row& p2, const Row& q2, size_t first) {
   Row others = q2;
   others[first] = 0.0;
-  Row law(q.size(), 0.0);
-  if (q2[first] <= 0.0) return Sum(others) > 0.0 ? LawOfLateStarts(others, q, time) : law;
-  // The chance that no other token arrives before `first` does, and the law of those that do.
-  const double end = time * q[first] / q2[first];
-  std::vector<std::pair<double, size_t>> starts;
-  for (size_t v = 0; v < q.size(); ++v) {
-    if (others[v] > 0.0) starts.emplace_back(time * q[v] / q2[v], v);
-  }
-  std::sort(starts.begin(), starts.end());
-  double going_on = 1.0;
-  double rate = 0.0;
-  for (size_t i = 0; i < starts.size() && starts[i].first < end; ++i) {
-    rate += q2[starts[i].second];
-    const double next = i + 1 < starts.size() ? std::min(starts[i + 1].first, end) : end;
-    const double nobody = std::exp(-rate * (next - starts[i].first));
-    for (size_t j = 0; j <= i; ++j) {
-      law[starts[j].second] += going_on * (1.0 - nobody) * q2[starts[j].second] / rate;
-    }
-    going_on *= nobody;
-  }
-  law[first] = going_on;
-  return law;
-}
-
-// The law of the second token, after `first` was kept, under `token`.
-double EffectOfSharedSlots(const Row& q, const Row& p2, const Row& q2, size_t first) {
   Row drawn(q.size(), 0.0);
   for (const auto& [time, weight] : kTimes) {
-    const Row law = LawOfSecondSlot(q, q2, first, time);
-    for (size_t v = 0; v < law.size(); ++v) drawn[v] += weight * law[v];
+    const double end = q2[first] > 0.0 ? time * q[first] / q2[first] : kNever;
+    drawn[first] += weight * AddLateRace(others, q, time, end, weight, &drawn);
   }
-  const Row residual = ResidualOf(p2, q2, 1.0);
-  const double mass = Sum(residual);
   Row law(q.size(), 0.0);
   double accepted = 0.0;
   for (size_t v = 0; v < law.size(); ++v) {
     if (q2[v] > 0.0) law[v] = drawn[v] * std::min(1.0, p2[v] / q2[v]);
     accepted += law[v];
   }
-  for (size_t v = 0; v < law.size() && mass > 0.0; ++v) {
-    law[v] += (1.0 - accepted) * residual[v] / mass;
-  }
+  AddResidual(1.0 - accepted, ResidualOf(p2, q2, 1.0), &law);
   return Variation(law, p2);
 }
 
@@ -278,24 +249,25 @@ constexpr size_t kShortestPrompt = 4;
 
 }  // namespace
 
-absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenId>>& prompts,
-                                            RememberedRows* target, RememberedRows* draft,
-                                            Drafter* drafter, Instant deadline) {
-  FaultCases cases;
+absl::StatusOr<FaultCases> FindFaultCases(const std::vector<std::vector<TokenId>>& prompts,
+                                          RememberedRows* target, RememberedRows* draft,
+                                          Drafter* drafter, Instant deadline) {
   const std::vector<ProofSampling> candidates = Candidates();
-  for (Best& best : cases.best_) {
-    best.where = {.prompt = prompts[0], .sampling = candidates.back()};
-  }
+  FaultCases cases;
+  cases.fill({.prompt = prompts[0], .sampling = candidates.back()});
+  std::array<double, kNumFaultShows> most;  // of their effects
+  most.fill(-1.0);
+  const auto case_of = [&](FaultShows shows) -> LawCase& { return cases[static_cast<int>(shows)]; };
   // With sampling among four tokens they repeat, so penalties matter.
   ASSIGN_OR_RETURN(
-      cases.BestOf(FaultShows::kWhereTokensRepeat).where,
+      case_of(FaultShows::kWhereTokensRepeat),
       AmongFew(prompts[0], target,
                {.sampling = {.name = "T 2 among 4, penalty -1.5",
                              .params = {.temperature = 2.0f,
                                         .frequency_penalty = kPlantedFrequencyPenalty}}},
                4, 1, 4));
   ASSIGN_OR_RETURN(
-      cases.BestOf(FaultShows::kWhereAConstraintBinds).where,
+      case_of(FaultShows::kWhereAConstraintBinds),
       AmongFew(prompts[0], target,
                {.sampling = {.name = "T 2 among 6, constrained",
                              .params = {.temperature = 2.0f,
@@ -317,12 +289,11 @@ absl::StatusOr<FaultCases> FaultCases::Find(const std::vector<std::vector<TokenI
                            : EffectsOf(contexts[i], sampling.params, target->vocab_size(), target,
                                        draft, drafter->mask_token()));
       for (const Effect& effect : effects) {
-        Best& best = cases.BestOf(effect.shows);
-        if (effect.size <= best.effect) continue;
-        best = {.where = {.prompt = contexts[i],
-                          .sampling = sampling,
-                          .draft_tokens = effect.draft_tokens},
-                .effect = effect.size};
+        double& best = most[static_cast<int>(effect.shows)];
+        if (effect.size <= best) continue;
+        best = effect.size;
+        case_of(effect.shows) = {
+            .prompt = contexts[i], .sampling = sampling, .draft_tokens = effect.draft_tokens};
       }
     }
   }

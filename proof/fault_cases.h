@@ -12,28 +12,16 @@
 
 namespace tandem {
 
+using FaultCases = std::array<LawCase, kNumFaultShows>;  // [FaultShows]
+
 // Finds, for each way in which faults show, the case in which a fault should change the output
 // most, estimated from the rows of the two models. Searches beginnings of the prompts and samplings
-// that leave few tokens, so that each cell gets many counts.
-class FaultCases {
- public:
-  // Searches all prompts, then their beginnings until `deadline`. `draft` is null for a drafter
-  // without a model or head; then the drafter's proposals are used.
-  static absl::StatusOr<FaultCases> Find(const std::vector<std::vector<TokenId>>& prompts,
-                                         RememberedRows* target, RememberedRows* draft,
-                                         Drafter* drafter, Instant deadline);
-
-  const LawCase& Of(FaultShows shows) const { return best_[static_cast<int>(shows)].where; }
-
- private:
-  struct Best {
-    LawCase where;
-    double effect = -1.0;
-  };
-  Best& BestOf(FaultShows shows) { return best_[static_cast<int>(shows)]; }
-
-  std::array<Best, kNumFaultShows> best_;
-};
+// that leave few tokens, so that each cell gets many counts: all prompts, then their beginnings
+// until `deadline`. `draft` is null for a drafter without a model or head; then the drafter's
+// proposals are used.
+absl::StatusOr<FaultCases> FindFaultCases(const std::vector<std::vector<TokenId>>& prompts,
+                                          RememberedRows* target, RememberedRows* draft,
+                                          Drafter* drafter, Instant deadline);
 
 }  // namespace tandem
 

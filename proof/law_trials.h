@@ -41,9 +41,6 @@ class TargetLaw {
                                           const SamplingParams& sampling, const Options& options);
 
   int length() const { return length_; }
-  int num_rows() const {
-    return static_cast<int>(nodes_.size());
-  }  // rows of the target that were used
   absl::Span<const double> probabilities() const { return probabilities_; }  // [cells]
 
   // Returns the cell of these tokens, or -1 if it depends on further tokens. Never -1 from length()

@@ -142,6 +142,7 @@ class Prover {
   ExactOptions MakeExactOptions(absl::FunctionRef<bool()> go_on) const;
   absl::StatusOr<std::unique_ptr<LawTrials>> TrialsOf(const ProofWorld& world,
                                                       const LawCase& where);
+  const LawCase& CaseOf(FaultShows shows) const { return fault_cases_[static_cast<int>(shows)]; }
   RandomSource NextSeeds() { return RandomSource(options_.seed).ForSequence(++num_seeds_); }
 
   const EngineOptions& engine_;
@@ -162,7 +163,7 @@ class Prover {
   std::unique_ptr<PlantedWorld> planted_models_;
   std::unique_ptr<PlantedWorld> planted_remembered_;
   uint32_t num_seeds_ = 0;
-  std::optional<FaultCases> fault_cases_;
+  FaultCases fault_cases_;
   // The runs that each search for a fault took. The world under test is tested in the same cases.
   std::map<std::pair<FaultShows, AcceptanceRule>, int64_t> fault_runs_;
 };
@@ -343,8 +344,7 @@ absl::Status Prover::AddLawTests(std::vector<LawTest>* tests) {
         AddLawTest(models_, where(settings[j], j, true), rules[j], kMinRunsOfModels, tests));
   }
   for (const auto& [place, runs] : fault_runs_) {
-    RETURN_IF_ERROR(
-        AddLawTest(remembered_, fault_cases_->Of(place.first), place.second, 2 * runs, tests));
+    RETURN_IF_ERROR(AddLawTest(remembered_, CaseOf(place.first), place.second, 2 * runs, tests));
   }
   return absl::OkStatus();
 }
@@ -396,7 +396,7 @@ absl::StatusOr<FaultCheck> Prover::SeekInLaw(const PlantedFault& fault, Acceptan
                    .what = std::string(fault.what),
                    .rule = std::string(NameOf(rule)),
                    .seen_by = "law"};
-  LawCase where = fault_cases_->Of(fault.shows);
+  LawCase where = CaseOf(fault.shows);
   where.rule = rule;
   const PlantedWorld planted(sound_remembered_, fault);
   ASSIGN_OR_RETURN(const auto trials, TrialsOf(planted.world(), where));
@@ -457,8 +457,8 @@ absl::Status Prover::CheckFaults(LosslessProof* proof) {
     if (fault.seen_by != SeenBy::kLaw) parts.push_back({&fault, std::nullopt});
     for (const AcceptanceRule rule : fault.rules) parts.push_back({&fault, rule});
   }
-  ASSIGN_OR_RETURN(fault_cases_, FaultCases::Find(prompts_, target_.get(), draft_.get(),
-                                                  drafter_.get(), TimeOf(kCasesUntil)));
+  ASSIGN_OR_RETURN(fault_cases_, FindFaultCases(prompts_, target_.get(), draft_.get(),
+                                                drafter_.get(), TimeOf(kCasesUntil)));
   for (size_t i = 0; i < parts.size(); ++i) {
     // Time that one fault does not use is shared among the rest.
     const double now = absl::FDivDuration(Instant::Now() - start_, options_.time);
@@ -553,15 +553,8 @@ absl::Status ProofOptions::Validate() const {
 }
 
 std::string_view NameOf(ProofVerdict verdict) {
-  switch (verdict) {
-    case ProofVerdict::kLossless:
-      return "lossless";
-    case ProofVerdict::kBroken:
-      return "broken";
-    case ProofVerdict::kIncomplete:
-      return "incomplete";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"lossless", "broken", "incomplete"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 absl::StatusOr<LosslessProof> ProveLossless(const EngineOptions& engine,

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "proof/mask_faults.h"
 #include "proof/proof_world.h"
 
 namespace tandem {
@@ -87,40 +86,80 @@ TokenId DrawByResidualNoise(const Distribution& row, const DraftRequest& request
   return Draw(row, request.random, PlaceOf(RandomStream::kResidual, request, slot));
 }
 
-// Changes proposals after the drafter has made them.
+bool IsModelDraft(const DraftRequest& request) {
+  return request.granted > 0 && request.source == DraftSource::kModel;
+}
+
+// Changes proposals after the drafter has made them, those of the model with `num_more` tokens.
 class AlteringDrafter final : public WrappedDrafter {
  public:
-  using Function = std::function<void(Proposal* proposal)>;
-  AlteringDrafter(const ProofWorld& world, Function meddle)
-      : WrappedDrafter(world.drafter), meddle_(std::move(meddle)) {}
+  using Function = std::function<void(const DraftRequest& request, Proposal* proposal)>;
+  AlteringDrafter(const ProofWorld& world, Function meddle, int num_more = 0)
+      : WrappedDrafter(world.drafter), meddle_(std::move(meddle)), num_more_(num_more) {}
   absl::Status Propose(absl::Span<const DraftRequest> requests,
                        absl::Span<Proposal* const> proposals) override {
-    RETURN_IF_ERROR(inner_->Propose(requests, proposals));
-    for (Proposal* proposal : proposals) meddle_(proposal);
+    std::vector<DraftRequest> longer(requests.begin(), requests.end());
+    for (DraftRequest& request : longer) {
+      if (IsModelDraft(request)) request.granted += num_more_;
+    }
+    RETURN_IF_ERROR(inner_->Propose(longer, proposals));
+    for (size_t i = 0; i < requests.size(); ++i) meddle_(requests[i], proposals[i]);
     return absl::OkStatus();
   }
 
  private:
   Function meddle_;
+  int num_more_;
 };
 
-void ShiftRows(Proposal* proposal) {
+void ShiftRows(const DraftRequest& /*request*/, Proposal* proposal) {
   const auto begin = proposal->drawn_from.begin();
   if (proposal->tokens.empty()) return;
   std::rotate(begin, begin + 1, begin + static_cast<int>(proposal->tokens.size()));
 }
 
-void DropUnlikely(Proposal* proposal) {
+void DropUnlikely(const DraftRequest& /*request*/, Proposal* proposal) {
   for (size_t i = 0; i < proposal->tokens.size(); ++i) {
     const Distribution& row = proposal->drawn_from[i];
     if (row.only < 0 && row.probs[proposal->tokens[i]] < 0.5f) return proposal->tokens.resize(i);
   }
 }
 
-// Never rolls back: later drafts are made after the rejected tokens.
-class UnrolledDrafter final : public WrappedDrafter {
+// Takes each token from the row after its own, for drafts of one more token.
+void TakeNextRows(const DraftRequest& request, Proposal* proposal) {
+  if (!IsModelDraft(request) || proposal->tokens.empty()) return;
+  ShiftRows(request, proposal);
+  proposal->tokens.erase(proposal->tokens.begin());
+  if (!proposal->confidences.empty()) proposal->confidences.erase(proposal->confidences.begin());
+}
+
+// Draws token `slot` from its recorded row again, with the noise of slot `noise_of`.
+void RedrawSlot(const DraftRequest& request, int slot, int noise_of, Proposal* proposal) {
+  RandomPlace place = PlaceOf(RandomStream::kDraft, request, noise_of);
+  if (request.noise == DraftNoise::kTargets) {
+    place = {.stream = RandomStream::kTarget, .position = place.position + place.slot};
+  }
+  proposal->tokens[slot] = Draw(proposal->drawn_from[slot], request.random, place);
+}
+
+// Draws from the first mask's row in place of every other mask's.
+void DrawFromFirstMask(const DraftRequest& request, Proposal* proposal) {
+  const int count = IsModelDraft(request) ? static_cast<int>(proposal->tokens.size()) : 0;
+  for (int slot = 2; slot < count; ++slot) {
+    proposal->drawn_from[slot] = proposal->drawn_from[1];
+    RedrawSlot(request, slot, slot, proposal);
+  }
+}
+
+void ShareNoise(const DraftRequest& request, Proposal* proposal) {
+  const int count = IsModelDraft(request) ? static_cast<int>(proposal->tokens.size()) : 0;
+  for (int slot = 1; slot < count; ++slot) RedrawSlot(request, slot, 0, proposal);
+}
+
+// Drafts after a sequence that is not the committed one.
+class BelievingDrafter : public WrappedDrafter {
  public:
-  explicit UnrolledDrafter(const ProofWorld& world) : WrappedDrafter(world.drafter) {}
+  explicit BelievingDrafter(const ProofWorld& world) : WrappedDrafter(world.drafter) {}
   std::unique_ptr<DraftState> NewStateOf(DrafterKind kind, absl::Span<const TokenId> prompt,
                                          std::shared_ptr<const Tenant> tenant) override {
     auto state = std::make_unique<State>();
@@ -141,36 +180,79 @@ class UnrolledDrafter final : public WrappedDrafter {
     }
     RETURN_IF_ERROR(inner_->Propose(believed, proposals));
     for (size_t i = 0; i < requests.size(); ++i) {
-      State& state = Of(requests[i].state);
-      const std::vector<TokenId>& drafted = proposals[i]->tokens;
-      state.tokens.insert(state.tokens.end(), drafted.begin(), drafted.end());
-      state.has_drafted = state.has_drafted || !drafted.empty();
+      Note(requests[i], *proposals[i], &Of(requests[i].state));
     }
     return absl::OkStatus();
   }
-  void Rollback(DraftState* /*state*/, int /*length*/) override {}
+  void Rollback(DraftState* state, int length) override {
+    inner_->Rollback(Of(state).inner.get(), length);
+  }
   void Publish(DraftState* state, absl::Span<const TokenId> tokens) override {
     inner_->Publish(Of(state).inner.get(), tokens);
   }
   void Evict(DraftState* state) override {
-    Of(state).tokens.clear();
     Of(state).has_drafted = false;
     inner_->Evict(Of(state).inner.get());
   }
 
- private:
+ protected:
   struct State final : DraftState {
     std::unique_ptr<DraftState> inner;
-    std::vector<TokenId> tokens;  // the sequence as the drafter sees it
-    bool has_drafted = false;     // from then on it differs from the committed sequence
+    std::vector<TokenId> tokens;         // the sequence as the drafter sees it
+    bool has_drafted = false;            // since the last eviction
+    int masks_begin = 0, masks_end = 0;  // places of the masks of the last pass
   };
-  static State& Of(DraftState* state) { return *static_cast<State*>(state); }
+  virtual std::vector<TokenId> Believed(const State& state,
+                                        absl::Span<const TokenId> context) const = 0;
+  virtual void Note(const DraftRequest& request, const Proposal& proposal, State* state) const = 0;
 
-  static std::vector<TokenId> Believed(const State& state, absl::Span<const TokenId> context) {
+ private:
+  static State& Of(DraftState* state) { return *static_cast<State*>(state); }
+};
+
+// Never rolls back: later drafts are made after the rejected tokens.
+class UnrolledDrafter final : public BelievingDrafter {
+ public:
+  using BelievingDrafter::BelievingDrafter;
+  void Rollback(DraftState* /*state*/, int /*length*/) override {}
+
+ protected:
+  std::vector<TokenId> Believed(const State& state,
+                                absl::Span<const TokenId> context) const override {
     if (!state.has_drafted) return {context.begin(), context.end()};
     std::vector<TokenId> tokens = state.tokens;
     tokens.push_back(context.back());
     return tokens;
+  }
+  void Note(const DraftRequest& /*request*/, const Proposal& proposal,
+            State* state) const override {
+    state->tokens.insert(state->tokens.end(), proposal.tokens.begin(), proposal.tokens.end());
+    state->has_drafted = state->has_drafted || !proposal.tokens.empty();
+  }
+};
+
+// Takes accepted tokens as read where masks were, so that later drafts see masks in their place.
+class MasksKeptDrafter final : public BelievingDrafter {
+ public:
+  using BelievingDrafter::BelievingDrafter;
+  void Publish(DraftState* /*state*/, absl::Span<const TokenId> /*tokens*/) override {}
+
+ protected:
+  // All tokens but the last were accepted.
+  std::vector<TokenId> Believed(const State& state,
+                                absl::Span<const TokenId> context) const override {
+    std::vector<TokenId> tokens = state.tokens;
+    const int length = static_cast<int>(context.size());
+    if (static_cast<int>(tokens.size()) > length) tokens.resize(length);
+    for (int i = static_cast<int>(tokens.size()); i < length; ++i) {
+      const bool is_mask = state.masks_begin <= i && i < state.masks_end && i + 1 < length;
+      tokens.push_back(is_mask ? inner_->mask_token() : context[i]);
+    }
+    return tokens;
+  }
+  void Note(const DraftRequest& request, const Proposal& proposal, State* state) const override {
+    state->masks_begin = static_cast<int>(request.context.size());
+    state->masks_end = state->masks_begin + std::max(proposal.num_slots - 1, 0);
   }
 };
 
@@ -361,14 +443,6 @@ Plant InDrafter(How... how) {
   };
 }
 
-Plant InDrafter(std::unique_ptr<Drafter> (*break_it)(Drafter* inner)) {
-  return [break_it](ProofWorld* world) {
-    std::shared_ptr<Drafter> broken = break_it(world->drafter);
-    world->drafter = broken.get();
-    return broken;
-  };
-}
-
 Plant InRows(AlteringModel::Function meddle) {
   return [meddle = std::move(meddle)](ProofWorld* world) {
     auto broken = std::make_shared<AlteringModel>(world->target, meddle);
@@ -443,25 +517,25 @@ absl::Span<const PlantedFault> PlantedFaults() {
        .rules = {}},
       {.name = "mask-keys-kept",
        .what = "masks left in the draft's cache in place of accepted tokens",
-       .plant = InDrafter(WithMasksKept),
+       .plant = InDrafter<MasksKeptDrafter>(),
        .seen_by = SeenBy::kProposals,
        .applies_to = DraftsInOnePass,
        .rules = {}},
       {.name = "mask-rows-off-by-one",
        .what = "each token of a draft in one pass taken from the row after its own",
-       .plant = InDrafter(WithMaskRowsOffByOne),
+       .plant = InDrafter<AlteringDrafter>(TakeNextRows, 1),
        .seen_by = SeenBy::kProposals,
        .applies_to = DraftsInOnePass,
        .rules = {}},
       {.name = "masks-alike",
        .what = "every mask's row is that of the first mask",
-       .plant = InDrafter(WithMasksAlike),
+       .plant = InDrafter<AlteringDrafter>(DrawFromFirstMask),
        .seen_by = SeenBy::kProposals,
        .applies_to = DraftsInOnePass,
        .rules = {}},
       {.name = "slots-share-noise",
        .what = "all tokens of a draft in one pass drawn with the noise of the first",
-       .plant = InDrafter(WithSlotsSharingNoise),
+       .plant = InDrafter<AlteringDrafter>(ShareNoise),
        .applies_to = DraftsInOnePass,
        .shows = FaultShows::kWhereSlotsShareNoise},
       {.name = "block-stops-early",

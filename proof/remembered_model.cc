@@ -252,7 +252,6 @@ absl::Status RememberedHead::ComputePass(absl::Span<const Wanted> wanted) {
   }
   RETURN_IF_ERROR(ReadTexts(&readings));
   RETURN_IF_ERROR(ReadRows(&readings));
-  RETURN_IF_ERROR(ReadDrafts(&readings));
   for (Reading& reading : readings) {
     if (reading.wanted->num_read() - reading.start >= kMuchRead) KeepText(std::move(reading));
   }
@@ -297,68 +296,43 @@ absl::Status RememberedHead::ReadTexts(std::vector<Reading>* readings) {
   return absl::OkStatus();
 }
 
-// The row of each token reads the state before it. The row of the last committed token is the first
-// of the draft.
+// Computes the row of the last committed token, the first of the draft, and after it those of the
+// drafted tokens. A row of the text reads the state before it, a drafted one the head's own.
 absl::Status RememberedHead::ReadRows(std::vector<Reading>* readings) {
-  std::vector<ForwardRequest> passes;
-  const int size = parts_.head->read_state_size();
-  for (Reading& reading : *readings) {
-    const int first = std::max(reading.start, 1);
-    const int count = reading.wanted->num_read() - first + 1;
-    reading.head_kv = reading.kv.Overlay(first);
-    passes.push_back(
-        {.tokens = absl::MakeConstSpan(reading.wanted->tokens).subspan(first, count),
-         .kv = &reading.head_kv,
-         .num_logits = 1,
-         .states = ConstMatrixView(
-             static_cast<const std::byte*>(reading.states.data()) + (first - 1) * state_bytes(),
-             DType::kF32, count, size, size)});
-  }
-  ASSIGN_OR_RETURN(const MatrixView logits, parts_.head->Forward(passes));
-  const ConstMatrixView left = parts_.head->states();
-  const auto* row = static_cast<const float*>(logits.data);
-  const auto* state = static_cast<const float*>(left.data);
-  for (size_t i = 0; i < readings->size(); ++i, row += logits.stride) {
-    Reading& reading = (*readings)[i];
-    KeepDrafted(*reading.wanted, 0, row);
-    state += static_cast<int64_t>(passes[i].tokens.size()) * left.stride;
-    parts_.backend->Copy(state - left.stride, reading.own_state.data(), left.cols * sizeof(float));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RememberedHead::ReadDrafts(std::vector<Reading>* readings) {
-  const int size = parts_.head->state_size();
-  for (int step = 1;; ++step) {
+  for (int step = 0;; ++step) {
+    const int size = step == 0 ? parts_.head->read_state_size() : parts_.head->state_size();
     std::vector<ForwardRequest> passes;
     std::vector<Reading*> active;
     for (Reading& reading : *readings) {
       const Wanted& want = *reading.wanted;
       if (want.num_drafted < step) continue;
       active.push_back(&reading);
-      passes.push_back(
-          {.tokens = absl::MakeConstSpan(want.tokens).subspan(want.num_read() + step, 1),
-           .kv = &reading.head_kv,
-           .num_logits = 1,
-           .states = ConstMatrixView(reading.own_state.data(), DType::kF32, 1, size, size),
-           .reads_own_states = true});
+      const int first = step == 0 ? std::max(reading.start, 1) : want.num_read() + step;
+      const int count = step == 0 ? want.num_read() - first + 1 : 1;
+      const void* states = reading.own_state.data();
+      if (step == 0) {
+        reading.head_kv = reading.kv.Overlay(first);
+        states = static_cast<const std::byte*>(reading.states.data()) + (first - 1) * state_bytes();
+      }
+      passes.push_back({.tokens = absl::MakeConstSpan(want.tokens).subspan(first, count),
+                        .kv = &reading.head_kv,
+                        .num_logits = 1,
+                        .states = ConstMatrixView(states, DType::kF32, count, size, size),
+                        .reads_own_states = step > 0});
     }
     if (active.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const MatrixView logits, parts_.head->Forward(passes));
     const ConstMatrixView left = parts_.head->states();
-    for (size_t i = 0; i < active.size(); ++i) {
-      KeepDrafted(*active[i]->wanted, step,
-                  static_cast<const float*>(logits.data) + i * logits.stride);
-      parts_.backend->Copy(static_cast<const float*>(left.data) + i * left.stride,
-                           active[i]->own_state.data(), size * sizeof(float));
+    const auto* row = static_cast<const float*>(logits.data);
+    const auto* state = static_cast<const float*>(left.data);
+    for (size_t i = 0; i < active.size(); ++i, row += logits.stride) {
+      const Wanted& want = *active[i]->wanted;
+      Keep(absl::MakeConstSpan(want.tokens).first(want.num_read() + 1 + step), step, row);
+      state += static_cast<int64_t>(passes[i].tokens.size()) * left.stride;
+      parts_.backend->Copy(state - left.stride, active[i]->own_state.data(),
+                           left.cols * sizeof(float));
     }
   }
-}
-
-// Keeps the row after `num_drafted` of the drafted tokens.
-void RememberedHead::KeepDrafted(const Wanted& wanted, int num_drafted, const float* row) {
-  const auto tokens = absl::MakeConstSpan(wanted.tokens).first(wanted.num_read() + 1 + num_drafted);
-  Keep(tokens, num_drafted, row);
 }
 
 void RememberedHead::KeepText(Reading reading) {

@@ -159,8 +159,6 @@ class RememberedHead final : public RememberedRows {
   size_t state_bytes() const { return parts_.head->read_state_size() * sizeof(float); }
   absl::Status ReadTexts(std::vector<Reading>* readings);
   absl::Status ReadRows(std::vector<Reading>* readings);
-  absl::Status ReadDrafts(std::vector<Reading>* readings);
-  void KeepDrafted(const Wanted& wanted, int num_drafted, const float* row);
   void KeepText(Reading reading);
   absl::StatusOr<Reading> StartOf(const Wanted& wanted);
 

@@ -24,6 +24,58 @@ using Quietly = policies::policy<policies::domain_error<policies::ignore_error>,
 using ChiSquare = boost::math::chi_squared_distribution<double, Quietly>;
 using NoncentralChiSquare = boost::math::non_central_chi_squared_distribution<double, Quietly>;
 
+double SumOf(absl::Span<const int64_t> counts) {
+  return static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+}
+
+// The counts of one or two samples, which are expected in proportion to the weights.
+struct Cell {
+  double a = 0.0;
+  double b = 0.0;
+  double weight = 0.0;
+
+  void Merge(const Cell& other) {
+    a += other.a;
+    b += other.b;
+    weight += other.weight;
+  }
+};
+
+// Merges cells whose weight is below `least`, and these with the smallest other cell if they are
+// still too few. `total` is the sum of all weights.
+Fit FitOf(absl::Span<const Cell> all, double least, double total, double total_a, double total_b) {
+  std::vector<Cell> cells;
+  Cell rest;
+  for (const Cell& cell : all) {
+    if (cell.weight >= least) {
+      cells.push_back(cell);
+    } else {
+      rest.Merge(cell);
+    }
+  }
+  const auto smallest = std::min_element(
+      cells.begin(), cells.end(), [](const Cell& x, const Cell& y) { return x.weight < y.weight; });
+  if (rest.weight >= least) {
+    cells.push_back(rest);
+  } else if (smallest != cells.end()) {
+    smallest->Merge(rest);
+  }
+  if (cells.size() < 2) return {};
+  double half_g = 0.0;
+  double sum_of_inverses = 0.0;
+  for (const Cell& cell : cells) {
+    const double share = cell.weight / total;
+    if (cell.a > 0.0) half_g += cell.a * std::log(cell.a / (total_a * share));
+    if (cell.b > 0.0) half_g += cell.b * std::log(cell.b / (total_b * share));
+    sum_of_inverses += 1.0 / share;
+  }
+  const int degrees = static_cast<int>(cells.size()) - 1;
+  const double runs = total_b > 0.0 ? 1.0 / total_a + 1.0 / total_b - 1.0 / total : 1.0 / total_a;
+  const double correction = 1.0 + (sum_of_inverses - 1.0) * runs / (6.0 * degrees);
+  const double statistic = std::max(0.0, 2.0 * half_g / correction);
+  return {.statistic = statistic, .degrees = degrees, .p_value = ChiSquareTail(statistic, degrees)};
+}
+
 }  // namespace
 
 double ChiSquareTail(double statistic, int degrees) {
@@ -44,95 +96,34 @@ double StandardScore(double statistic, int degrees) {
 Fit GTest(absl::Span<const int64_t> counts, absl::Span<const double> probabilities,
           double min_expected) {
   TANDEM_CHECK(counts.size() == probabilities.size());
-  const double total =
-      static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  const double total = SumOf(counts);
   if (total == 0.0) return {};
-  struct Cell {
-    double count = 0.0;
-    double probability = 0.0;
-  };
   std::vector<Cell> cells;
-  Cell rest;
   for (size_t i = 0; i < counts.size(); ++i) {
-    const Cell cell{.count = static_cast<double>(counts[i]), .probability = probabilities[i]};
-    if (cell.probability <= 0.0 && cell.count > 0.0) {
+    if (probabilities[i] <= 0.0 && counts[i] > 0) {
       return {.statistic = std::numeric_limits<double>::infinity(),
               .degrees = static_cast<int>(counts.size()) - 1,
               .p_value = 0.0};
     }
-    if (cell.probability * total >= min_expected) {
-      cells.push_back(cell);
-    } else {
-      rest.count += cell.count;
-      rest.probability += cell.probability;
-    }
+    cells.push_back({.a = static_cast<double>(counts[i]), .weight = probabilities[i] * total});
   }
-  const auto smallest =
-      std::min_element(cells.begin(), cells.end(),
-                       [](const Cell& x, const Cell& y) { return x.probability < y.probability; });
-  if (rest.probability * total >= min_expected) {
-    cells.push_back(rest);
-  } else if (smallest != cells.end()) {
-    smallest->count += rest.count;
-    smallest->probability += rest.probability;
-  }
-  if (cells.size() < 2) return {};
-  double half_g = 0.0;
-  double sum_of_inverses = 0.0;
-  for (const Cell& cell : cells) {
-    if (cell.count > 0.0) half_g += cell.count * std::log(cell.count / (total * cell.probability));
-    sum_of_inverses += 1.0 / cell.probability;
-  }
-  const int degrees = static_cast<int>(cells.size()) - 1;
-  const double correction = 1.0 + (sum_of_inverses - 1.0) / (6.0 * total * degrees);
-  const double statistic = std::max(0.0, 2.0 * half_g / correction);
-  return {.statistic = statistic, .degrees = degrees, .p_value = ChiSquareTail(statistic, degrees)};
+  return FitOf(cells, min_expected, total, total, 0.0);
 }
 
 Fit GTestTwo(absl::Span<const int64_t> a, absl::Span<const int64_t> b, double min_expected) {
   TANDEM_CHECK(a.size() == b.size());
-  const auto total_a = static_cast<double>(std::accumulate(a.begin(), a.end(), int64_t{0}));
-  const auto total_b = static_cast<double>(std::accumulate(b.begin(), b.end(), int64_t{0}));
-  const double total = total_a + total_b;
+  const double total_a = SumOf(a);
+  const double total_b = SumOf(b);
   if (total_a == 0.0 || total_b == 0.0) return {};
-  const double least = min_expected * total / std::min(total_a, total_b);  // of pooled counts
-  struct Cell {
-    double a = 0.0;
-    double b = 0.0;
-  };
+  const double total = total_a + total_b;
   std::vector<Cell> cells;
-  Cell rest;
   for (size_t i = 0; i < a.size(); ++i) {
-    const Cell cell{.a = static_cast<double>(a[i]), .b = static_cast<double>(b[i])};
-    if (cell.a + cell.b >= least) {
-      cells.push_back(cell);
-    } else {
-      rest = {.a = rest.a + cell.a, .b = rest.b + cell.b};
-    }
+    const auto in_a = static_cast<double>(a[i]);
+    const auto in_b = static_cast<double>(b[i]);
+    cells.push_back({.a = in_a, .b = in_b, .weight = in_a + in_b});
   }
-  const auto smallest =
-      std::min_element(cells.begin(), cells.end(),
-                       [](const Cell& x, const Cell& y) { return x.a + x.b < y.a + y.b; });
-  if (rest.a + rest.b >= least) {
-    cells.push_back(rest);
-  } else if (smallest != cells.end()) {
-    *smallest = {.a = smallest->a + rest.a, .b = smallest->b + rest.b};
-  }
-  if (cells.size() < 2) return {};
-  double half_g = 0.0;
-  double sum_of_inverses = 0.0;
-  for (const Cell& cell : cells) {
-    const double share = (cell.a + cell.b) / total;
-    if (cell.a > 0.0) half_g += cell.a * std::log(cell.a / (total_a * share));
-    if (cell.b > 0.0) half_g += cell.b * std::log(cell.b / (total_b * share));
-    sum_of_inverses += 1.0 / share;
-  }
-  const int degrees = static_cast<int>(cells.size()) - 1;
-  const double correction = 1.0 + (sum_of_inverses - 1.0) *
-                                      (1.0 / total_a + 1.0 / total_b - 1.0 / total) /
-                                      (6.0 * degrees);
-  const double statistic = std::max(0.0, 2.0 * half_g / correction);
-  return {.statistic = statistic, .degrees = degrees, .p_value = ChiSquareTail(statistic, degrees)};
+  const double least = min_expected * total / std::min(total_a, total_b);  // of pooled counts
+  return FitOf(cells, least, total, total_a, total_b);
 }
 
 std::vector<double> HolmAdjusted(absl::Span<const double> p_values) {

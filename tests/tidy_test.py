@@ -22,7 +22,7 @@ TEST = r"^(?:tests|benchmarks)/|_(?:test|benchmark|fuzz)\.cc$|_testing\.(?:h|cc)
 READ = (rf"{CPP}|\.(?:cmake|cmake\.in|md|py|sh)$|CMakeLists\.txt$|^cmake/|"
         r"^(?:dev|\.ci/run|\.github/workflows/ci\.yml|\.gitignore|CMakePresets\.json)$")
 PHILOX = r"^base/philox"
-PLANTED_FAULTS, MASK_FAULTS = r"^proof/planted_faults\.", r"^proof/mask_faults\."  # The proof must find them.
+PLANTED_FAULTS = r"^proof/planted_faults\."  # The proof must find them.
 SAMPLER = r"^model/(?:device_)?sampling\."
 # Programs that run against other software, and tests that measure durations or check timeouts.
 MAY_TIME_OUT = r"^(?:benchmarks|tests/(?:clients|sanitizers|soak))/"
@@ -119,11 +119,11 @@ RULES = [
     in_code("Philox", "base/philox.cc alone implements it", r"(?i:d2511f53|cd9e8d57)", PHILOX),
     # Each stream of random numbers has one reader, and counters are formed in one place. Tests can read everything.
     in_code("draft stream", "read in draft/", r"\bkDraft\b",
-            rf"{TEST}|{PHILOX}|{PLANTED_FAULTS}|{MASK_FAULTS}|^draft/"),
+            rf"{TEST}|{PHILOX}|{PLANTED_FAULTS}|^draft/"),
     in_code("verify streams", "read in verify/", r"\bk(?:Accept|Residual)\b",
             rf"{TEST}|{PHILOX}|{PLANTED_FAULTS}|^verify/"),
     in_code("random places", "chosen in draft/ and verify/", r"\bRandomPlace\b",
-            rf"{TEST}|{PHILOX}|{PLANTED_FAULTS}|{MASK_FAULTS}|{SAMPLER}|^draft/|^verify/"),
+            rf"{TEST}|{PHILOX}|{PLANTED_FAULTS}|{SAMPLER}|^draft/|^verify/"),
     in_code("first counters", "formed in base/philox.cc for the sampler", r"\bFirstCounter\b",
             rf"{TEST}|{PHILOX}|{SAMPLER}"),
     in_code("Philox blocks", "computed in base/philox.cc, and on a device at counters formed there", r"\bPhiloxBlock\b",

@@ -1,6 +1,7 @@
 #include "tools/plain_comparison.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,17 +48,18 @@ absl::StatusOr<ComparedRun> RunAll(Engine* engine, const std::vector<Request>& r
   return run;
 }
 
-Spread SpreadOver(const std::vector<ComparedRun>& runs, double (ComparedRun::*value)() const) {
+template <typename Value>
+Spread SpreadOver(absl::Span<const ComparedPair> pairs, const Value& value) {
   std::vector<double> values;
-  for (const ComparedRun& run : runs) values.push_back((run.*value)());
+  for (const ComparedPair& pair : pairs) values.push_back(std::invoke(value, pair));
   return SpreadOf(std::move(values));
 }
 
-ComparedRun MedianRun(std::vector<ComparedRun> runs) {
-  std::sort(runs.begin(), runs.end(), [](const ComparedRun& a, const ComparedRun& b) {
-    return a.TokensPerSecond() < b.TokensPerSecond();
+ComparedRun MedianRun(std::vector<ComparedPair> pairs, ComparedRun ComparedPair::*run) {
+  std::sort(pairs.begin(), pairs.end(), [&](const ComparedPair& a, const ComparedPair& b) {
+    return (a.*run).TokensPerSecond() < (b.*run).TokensPerSecond();
   });
-  return std::move(runs[runs.size() / 2]);
+  return pairs[pairs.size() / 2].*run;
 }
 
 // The pairs that other programs did not disturb.
@@ -67,12 +69,6 @@ std::vector<ComparedPair> Calm(absl::Span<const ComparedPair> pairs) {
     if (!pair.others.is_disturbing) calm.push_back(pair);
   }
   return calm;
-}
-
-Spread SpeedupOver(absl::Span<const ComparedPair> pairs) {
-  std::vector<double> speedups;
-  for (const ComparedPair& pair : pairs) speedups.push_back(pair.Speedup());
-  return SpreadOf(std::move(speedups));
 }
 
 bool HasSameTokens(const ComparedRun& run, absl::Span<const Completion> as) {
@@ -122,7 +118,7 @@ bool NeedsAnotherPair(absl::Span<const ComparedPair> pairs, absl::Duration elaps
   if (pairs.size() < kMinPairs) return true;
   if (elapsed >= kMaxTime || calm.size() >= kMaxPairs) return false;
   if (calm.size() < kMinPairs) return true;
-  const Spread speedup = SpeedupOver(calm);
+  const Spread speedup = SpreadOver(calm, &ComparedPair::Speedup);
   return speedup.high > kMaxSpread * speedup.low;
 }
 
@@ -136,24 +132,23 @@ PlainComparison Summarise(absl::Span<const ComparedPair> pairs,
   std::vector<ComparedPair> counted = Calm(pairs);
   comparison.others.is_disturbing = counted.size() < kMinPairs;
   if (comparison.others.is_disturbing) counted.assign(pairs.begin(), pairs.end());
-  std::vector<ComparedRun> plain;
-  std::vector<ComparedRun> speculative;
   double shares = 0.0;
   bool knows_shares = true;
   for (const ComparedPair& pair : counted) {
-    plain.push_back(pair.plain);
-    speculative.push_back(pair.speculative);
     shares += pair.others.share.value_or(0.0);
     knows_shares = knows_shares && pair.others.share.has_value();
   }
   comparison.num_pairs = static_cast<int>(counted.size());
   if (knows_shares) comparison.others.share = shares / comparison.num_pairs;
-  comparison.plain_tokens_per_second = SpreadOver(plain, &ComparedRun::TokensPerSecond);
-  comparison.tokens_per_second = SpreadOver(speculative, &ComparedRun::TokensPerSecond);
-  comparison.acceptance_rate = SpreadOver(speculative, &ComparedRun::AcceptanceRate);
-  comparison.speedup = SpeedupOver(counted);
-  comparison.plain = MedianRun(std::move(plain));
-  comparison.speculative = MedianRun(std::move(speculative));
+  comparison.plain_tokens_per_second =
+      SpreadOver(counted, [](const ComparedPair& pair) { return pair.plain.TokensPerSecond(); });
+  comparison.tokens_per_second = SpreadOver(
+      counted, [](const ComparedPair& pair) { return pair.speculative.TokensPerSecond(); });
+  comparison.acceptance_rate = SpreadOver(
+      counted, [](const ComparedPair& pair) { return pair.speculative.AcceptanceRate(); });
+  comparison.speedup = SpreadOver(counted, &ComparedPair::Speedup);
+  comparison.plain = MedianRun(counted, &ComparedPair::plain);
+  comparison.speculative = MedianRun(counted, &ComparedPair::speculative);
   return comparison;
 }
 

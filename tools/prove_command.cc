@@ -67,7 +67,6 @@ struct ProveFlags {
   TokenTexts token_texts{};
 
   absl::Status Check();
-  absl::Status Connect();
   absl::Status Connect(Server* side, int draft_tokens);
   absl::Status LoadPrompts();
   std::string CommandLine() const;
@@ -96,7 +95,6 @@ absl::Status ProveFlags::Check() {
     return NotAllowed("--checks", Quoted(check), absl::StrJoin(names, ", "));
   }
   proof.time = absl::Seconds(seconds);
-  proof.accept_near_ties = !accept.empty();
   if (requests > 0) requests_left = requests;
   return absl::OkStatus();
 }
@@ -123,11 +121,6 @@ absl::Status ProveFlags::Connect(Server* side, int draft_tokens) {
   }
   side->engine->AddMembers(members);
   return absl::OkStatus();
-}
-
-absl::Status ProveFlags::Connect() {
-  RETURN_IF_ERROR(Connect(&plain, 0));
-  return Connect(&speculative, proof.draft_tokens);
 }
 
 absl::Status ProveFlags::LoadPrompts() {
@@ -191,6 +184,13 @@ std::string FromDifference(const std::string& text, const std::string& other) {
              : absl::StrCat("... ", Quoted(text.substr(equal - kBefore)));
 }
 
+std::string DifferenceText(const RemoteDifference& difference, const char* indent) {
+  return absl::StrCat(indent, "request      ", difference.request, "\n", indent, "plain        ",
+                      FromDifference(difference.plain, difference.speculative), "\n", indent,
+                      "speculative  ", FromDifference(difference.speculative, difference.plain),
+                      "\n");
+}
+
 std::string ReportText(const RemoteProof& proof) {
   std::string text =
       absl::StrCat("plain        ", proof.plain, "\nspeculative  ", proof.speculative, "\n\n");
@@ -201,10 +201,7 @@ std::string ReportText(const RemoteProof& proof) {
                    check.text);
   }
   for (const RemoteDifference& difference : proof.differences) {
-    absl::StrAppend(&text, "\n", difference.check, "\n  request      ", difference.request,
-                    "\n  plain        ", FromDifference(difference.plain, difference.speculative),
-                    "\n  speculative  ", FromDifference(difference.speculative, difference.plain),
-                    "\n");
+    absl::StrAppend(&text, "\n", difference.check, "\n", DifferenceText(difference, "  "));
   }
   return absl::StrCat(text, "\nverdict: ", LastLine(proof), "\n");
 }
@@ -262,16 +259,15 @@ std::string ReportMarkdown(const ProveFlags& flags, const RemoteProof& proof) {
   }
   absl::StrAppend(&text, "\n```\n", flags.CommandLine(), "\n```\n");
   for (const RemoteDifference& difference : proof.differences) {
-    absl::StrAppend(&text, "\n", difference.check, ":\n\n```\nrequest      ", difference.request,
-                    "\nplain        ", FromDifference(difference.plain, difference.speculative),
-                    "\nspeculative  ", FromDifference(difference.speculative, difference.plain),
-                    "\n```\n");
+    absl::StrAppend(&text, "\n", difference.check, ":\n\n```\n", DifferenceText(difference, ""),
+                    "```\n");
   }
   return text;
 }
 
 absl::StatusOr<RemoteProof> ProveAndReport(ProveFlags* flags) {
-  RETURN_IF_ERROR(flags->Connect());
+  RETURN_IF_ERROR(flags->Connect(&flags->plain, 0));
+  RETURN_IF_ERROR(flags->Connect(&flags->speculative, flags->proof.draft_tokens));
   RETURN_IF_ERROR(flags->LoadPrompts());
   absl::StatusOr<RemoteProof> proof;
   {
@@ -294,8 +290,7 @@ absl::StatusOr<RemoteProof> ProveAndReport(ProveFlags* flags) {
 absl::Status Run(ProveFlags* flags) {
   const absl::StatusOr<RemoteProof> proof = ProveAndReport(flags);
   if (!proof.ok()) return WithExitStatus(proof.status(), kExitNoVerdict);
-  const bool is_accepted =
-      proof->verdict == RemoteVerdict::kArithmetic && flags->proof.accept_near_ties;
+  const bool is_accepted = proof->verdict == RemoteVerdict::kArithmetic && !flags->accept.empty();
   if (proof->verdict == RemoteVerdict::kNoDifference || is_accepted) return absl::OkStatus();
   return WithExitStatus(absl::FailedPreconditionError(
                             absl::StrCat("prove: ", NameOf(proof->verdict), ": ", proof->reason)),

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/format.h"
 #include "base/status_macros.h"
 #include "proof/statistics.h"
@@ -44,10 +42,9 @@ std::string Share(int64_t count, int64_t total) {
 
 }  // namespace
 
-AnswerChecks::AnswerChecks(const AnswerChecks& begun, RemoteSide* plain, RemoteSide* speculative,
-                           const RemoteProofOptions& options, RemoteProof* proof)
-    : AnswerChecks(plain, speculative, options, proof) {
-  const size_t count = std::min(begun.questions_.size(), static_cast<size_t>(options.runs));
+AnswerChecks::AnswerChecks(const AnswerChecks& begun, const RemoteTrial& trial)
+    : AnswerChecks(trial) {
+  const size_t count = std::min(begun.questions_.size(), static_cast<size_t>(trial.options.runs));
   answer_time_ = begun.answer_time_;
   questions_.assign(begun.questions_.begin(), begun.questions_.begin() + count);
   greedy_.assign(begun.greedy_.begin(), begun.greedy_.begin() + count);
@@ -88,25 +85,25 @@ Question AnswerChecks::Greedily(const RemotePrompt& prompt) const {
   return {.prompt = prompt,
           .max_tokens = kAnswerTokens,
           .temperature = 0.0,
-          .wants_logprobs = plain_.engine->features().num_top > 0};
+          .wants_logprobs = trial_.plain.engine->features().num_top > 0};
 }
 
 size_t AnswerChecks::Fitting(double share, int passes, size_t least) const {
-  const size_t all = options_.prompts.size();
-  if (options_.runs > 0) return std::min(all, static_cast<size_t>(options_.runs));
-  const double fitting = absl::FDivDuration(options_.time * share, answer_time_ * passes);
+  const size_t all = trial_.options.prompts.size();
+  if (trial_.options.runs > 0) return std::min(all, static_cast<size_t>(trial_.options.runs));
+  const double fitting = absl::FDivDuration(trial_.options.time * share, answer_time_ * passes);
   return std::min(all, std::max(least, static_cast<size_t>(std::min(fitting, 1e6))));
 }
 
 absl::Status AnswerChecks::AskBoth(const std::string& check, absl::Span<const Question> questions,
                                    std::vector<RemoteReply>* plain,
                                    std::vector<RemoteReply>* speculative) {
-  auto of_plain = plain_.Ask(questions, options_.concurrency);
-  auto of_speculative = speculative_.Ask(questions, options_.concurrency);
+  auto of_plain = trial_.plain.Ask(questions, trial_.options.concurrency);
+  auto of_speculative = trial_.speculative.Ask(questions, trial_.options.concurrency);
   for (const absl::Status& status : {of_plain.status(), of_speculative.status()}) {
     if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
     if (status.ok()) continue;
-    proof_.Add(check, CheckOutcome::kNotTested, std::string(status.message()));
+    trial_.proof.Add(check, CheckOutcome::kNotTested, std::string(status.message()));
     return absl::OkStatus();
   }
   *plain = *std::move(of_plain);
@@ -116,14 +113,14 @@ absl::Status AnswerChecks::AskBoth(const std::string& check, absl::Span<const Qu
 
 void AnswerChecks::Keep(const std::string& check, const Question& question,
                         const RemoteAnswer& plain, const RemoteAnswer& other) {
-  if (proof_.differences.size() >= kMostDifferences) return;
+  if (trial_.proof.differences.size() >= kMostDifferences) return;
   const auto shown = [&](const RemoteAnswer& answer) {
     return plain.text != other.text ? answer.text
                                     : absl::StrCat(answer.text, " (", answer.tokens.size(),
                                                    " tokens, finish: ", answer.finish, ")");
   };
-  proof_.differences.push_back(
-      {check, speculative_.engine->BodyOf(question), shown(plain), shown(other)});
+  trial_.proof.differences.push_back(
+      {check, trial_.speculative.engine->BodyOf(question), shown(plain), shown(other)});
 }
 
 // The margin at the first different token is the plain server's best log-probability there minus
@@ -141,17 +138,17 @@ absl::StatusOr<AnswerChecks::Kind> AnswerChecks::Compare(const Question& questio
   TopLogprobs top;
   if (at < plain.tops.size()) {
     top = plain.tops[at];
-  } else if (plain_.engine->features().scores && at < other.tokens.size()) {
+  } else if (trial_.plain.engine->features().scores && at < other.tokens.size()) {
     // The plain answer ended here, with a token that it does not tell.
     ASSIGN_OR_RETURN(const std::vector<TopLogprobs> scores,
-                     plain_.engine->Score(question.prompt, other.tokens));
+                     trial_.plain.engine->Score(question.prompt, other.tokens));
     top = scores[at];
   }
   if (top.size() < 2) return Kind::kUnclear;
   // Where the other answer ended, its token is not known: the second best is the least margin.
   *margin =
       top[0].second - (at < other.tokens.size() ? LogprobIn(top, other.tokens[at]) : top[1].second);
-  return *margin <= proof_.near_tie ? Kind::kNearTie : Kind::kFault;
+  return *margin <= trial_.proof.near_tie ? Kind::kNearTie : Kind::kFault;
 }
 
 absl::StatusOr<AnswerChecks::Kind> AnswerChecks::Tally(const Question& question,
@@ -191,28 +188,28 @@ absl::StatusOr<AnswerChecks::Comparison> AnswerChecks::CompareAll(
 // ---- Checks ----
 
 absl::Status AnswerChecks::Begin() {
-  proof_.near_tie = kLeastNearTie;
+  trial_.proof.near_tie = kLeastNearTie;
   const Instant start = Instant::Now();
-  for (const RemotePrompt& prompt : options_.prompts) {
+  for (const RemotePrompt& prompt : trial_.options.prompts) {
     const std::vector<Question> question = {Greedily(prompt)};
-    absl::StatusOr<std::vector<RemoteReply>> reply = plain_.Ask(question, 1);
+    absl::StatusOr<std::vector<RemoteReply>> reply = trial_.plain.Ask(question, 1);
     if (absl::IsResourceExhausted(reply.status()) && !greedy_.empty()) break;
     RETURN_IF_ERROR(reply.status());
     questions_.push_back(question[0]);
     greedy_.push_back(std::move((*reply)[0].answers[0]));
     answer_time_ = (Instant::Now() - start) / static_cast<int64_t>(questions_.size());
-    const bool has_noise = plain_.engine->features().scores;
+    const bool has_noise = trial_.plain.engine->features().scores;
     if (questions_.size() >= Fitting(0.10, 6, has_noise ? 8 : 24)) break;
   }
   return absl::OkStatus();
 }
 
 absl::Status AnswerChecks::Arithmetic() {
-  if (!plain_.engine->features().scores) {
-    proof_.Add("arithmetic", CheckOutcome::kNotTested,
-               Format("a near tie is taken to be below %g nats: the plain server scores no "
-                      "given text: %s",
-                      proof_.near_tie, plain_.engine->features().no_scores));
+  if (!trial_.plain.engine->features().scores) {
+    trial_.proof.Add("arithmetic", CheckOutcome::kNotTested,
+                     Format("a near tie is taken to be below %g nats: the plain server scores no "
+                            "given text: %s",
+                            trial_.proof.near_tie, trial_.plain.engine->features().no_scores));
     return absl::OkStatus();
   }
   constexpr size_t kMargins = 4;   // of the best tokens of a row
@@ -222,7 +219,7 @@ absl::Status AnswerChecks::Arithmetic() {
   const size_t num_prompts = std::min(greedy_.size(), Fitting(0.02, 8, 4));
   for (size_t i = 0; i < num_prompts; ++i) {
     ASSIGN_OR_RETURN(const std::vector<TopLogprobs> rows,
-                     plain_.engine->Score(questions_[i].prompt, greedy_[i].tokens));
+                     trial_.plain.engine->Score(questions_[i].prompt, greedy_[i].tokens));
     for (size_t j = 0; j < std::min(rows.size(), greedy_[i].tops.size()); ++j) {
       const TopLogprobs& decoded = greedy_[i].tops[j];
       for (size_t k = 0; k < std::min(kMargins, decoded.size()); ++k) {
@@ -234,11 +231,11 @@ absl::Status AnswerChecks::Arithmetic() {
     }
   }
   noise_ = noise;
-  proof_.near_tie = std::max(kLeastNearTie, 4.0 * noise);
-  proof_.Add("arithmetic", CheckOutcome::kNote,
-             Format("the plain server's margins change by at most %.2g nats between "
-                    "decoding and reading (%d margins); a near tie is below %.2g",
-                    noise, compared, proof_.near_tie));
+  trial_.proof.near_tie = std::max(kLeastNearTie, 4.0 * noise);
+  trial_.proof.Add("arithmetic", CheckOutcome::kNote,
+                   Format("the plain server's margins change by at most %.2g nats between "
+                          "decoding and reading (%d margins); a near tie is below %.2g",
+                          noise, compared, trial_.proof.near_tie));
   return absl::OkStatus();
 }
 
@@ -250,28 +247,26 @@ absl::Status AnswerChecks::Greedy() {
     bool is_reversed;
     int tokens_left_out;
   };
-  const int many = options_.concurrency;
-  const Pass passes[] = {
-      {"plain again", &plain_, 1, false, 0},      {"plain, concurrent", &plain_, many, false, 0},
-      {"alone", &speculative_, 1, false, 0},      {"concurrent", &speculative_, many, false, 0},
-      {"other order", &speculative_, 1, true, 0}, {"shorter", &speculative_, many, false, 3}};
+  const int many = trial_.options.concurrency;
+  const Pass passes[] = {{"plain again", &trial_.plain, 1, false, 0},
+                         {"plain, concurrent", &trial_.plain, many, false, 0},
+                         {"alone", &trial_.speculative, 1, false, 0},
+                         {"concurrent", &trial_.speculative, many, false, 0},
+                         {"other order", &trial_.speculative, 1, true, 0},
+                         {"shorter", &trial_.speculative, many, false, 3}};
   Comparison control;
   int64_t answers = 0;
   int64_t different = 0;
   for (const Pass& pass : passes) {
     std::vector<Question> questions = questions_;
     for (Question& question : questions) question.max_tokens -= pass.tokens_left_out;
-    if (pass.is_reversed) std::reverse(questions.begin(), questions.end());
-    ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, pass.side->Ask(questions, pass.concurrency));
-    if (pass.is_reversed) {
-      std::reverse(questions.begin(), questions.end());
-      std::reverse(replies.begin(), replies.end());
-    }
+    ASSIGN_OR_RETURN(const std::vector<RemoteReply> replies,
+                     pass.side->Ask(questions, pass.concurrency, pass.is_reversed));
     const std::string name = absl::StrCat("greedy: ", pass.name);
-    const bool is_control = pass.side == &plain_;
-    const size_t kept = proof_.differences.size();
+    const bool is_control = pass.side == &trial_.plain;
+    const size_t kept = trial_.proof.differences.size();
     ASSIGN_OR_RETURN(const Comparison comparison, CompareAll(name, questions, replies));
-    if (is_control) proof_.differences.resize(kept);
+    if (is_control) trial_.proof.differences.resize(kept);
     if (pass.concurrency > 1 && is_control) control = comparison;
     std::string text = comparison.Text();
     if (pass.concurrency > 1 && !is_control && comparison.different() > 0) {
@@ -279,24 +274,24 @@ absl::Status AnswerChecks::Greedy() {
                      FisherTail(comparison.different(), comparison.answers, control.different(),
                                 control.answers));
     }
-    proof_.Add(name, is_control ? CheckOutcome::kNote : comparison.outcome(), text);
+    trial_.proof.Add(name, is_control ? CheckOutcome::kNote : comparison.outcome(), text);
     if (!is_control) {
       answers = comparison.answers;
       different = std::max(different, comparison.different());
     }
   }
-  proof_.greedy_bound = LargestShare(different, answers);
+  trial_.proof.greedy_bound = LargestShare(different, answers);
   return absl::OkStatus();
 }
 
 // Scores the speculative server's answers, greedy and drawn, with the plain server, so that an
 // early difference hides no later one.
 absl::Status AnswerChecks::Logprobs() {
-  const RemoteFeatures& features = plain_.engine->features();
+  const RemoteFeatures& features = trial_.plain.engine->features();
   if (!features.scores) {
     for (const char* name : {"scored tokens", "log-probabilities"}) {
-      proof_.Add(name, CheckOutcome::kNotTested,
-                 absl::StrCat("the plain server scores no given text: ", features.no_scores));
+      trial_.proof.Add(name, CheckOutcome::kNotTested,
+                       absl::StrCat("the plain server scores no given text: ", features.no_scores));
     }
     return absl::OkStatus();
   }
@@ -305,32 +300,28 @@ absl::Status AnswerChecks::Logprobs() {
   for (size_t i = 0; i < num_prompts; ++i) {
     questions.push_back(questions[i]);
     questions.back().temperature = 1.0;
-    questions.back().seed = static_cast<int64_t>(options_.seed + i);
+    questions.back().seed = static_cast<int64_t>(trial_.options.seed + i);
   }
   ASSIGN_OR_RETURN(const std::vector<RemoteReply> replies,
-                   speculative_.Ask(questions, options_.concurrency));
-  std::vector<absl::StatusOr<std::vector<TopLogprobs>>> scores(questions.size(),
-                                                               std::vector<TopLogprobs>());
-  ForAll(questions.size(), options_.concurrency, [&](size_t i) {
-    scores[i] = plain_.engine->Score(questions[i].prompt, replies[i].answers[0].tokens);
-  });
-  const double largest_change = std::max(proof_.near_tie, kLeastLogprobChange);
+                   trial_.speculative.Ask(questions, trial_.options.concurrency));
+  ASSIGN_OR_RETURN(const std::vector<std::vector<TopLogprobs>> scores,
+                   trial_.plain.Score(questions, replies, trial_.options.concurrency));
+  const double largest_change = std::max(trial_.proof.near_tie, kLeastLogprobChange);
   int64_t tokens = 0, ties = 0, faults = 0, compared = 0, certain = 0, missing = 0;
   double worst = 0.0, change = 0.0, sum = 0.0;
   for (size_t i = 0; i < questions.size(); ++i) {
-    RETURN_IF_ERROR(scores[i].status());
     const RemoteAnswer& answer = replies[i].answers[0];
     const bool is_greedy = i < num_prompts;
     const int64_t before = faults;
     for (size_t j = 0; j < answer.tokens.size(); ++j) {
-      const TopLogprobs& top = (*scores[i])[j];
+      const TopLogprobs& top = scores[i][j];
       const double logprob = LogprobIn(top, answer.tokens[j]);
       const double regret = top[0].second - logprob;
       if (is_greedy) {
         ++tokens;
         worst = std::max(worst, regret);
-        ties += 0.0 < regret && regret <= proof_.near_tie;
-        faults += regret > proof_.near_tie;
+        ties += 0.0 < regret && regret <= trial_.proof.near_tie;
+        faults += regret > trial_.proof.near_tie;
       }
       const bool has_list = j < answer.tops.size() && !answer.tops[j].empty();
       missing += !has_list;
@@ -356,26 +347,27 @@ absl::Status AnswerChecks::Logprobs() {
     }
     if (faults > before) Keep("scored tokens", questions[i], greedy_[i], answer);
   }
-  proof_.Add("scored tokens",
-             faults > 0    ? CheckOutcome::kFault
-             : ties > 0    ? CheckOutcome::kNearTies
-             : tokens == 0 ? CheckOutcome::kNotTested
-                           : CheckOutcome::kEqual,
-             Format("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
-                    "largest margin %.2g nats",
-                    tokens, ties, faults, worst));
-  if (speculative_.engine->features().num_top == 0) {
-    proof_.Add("log-probabilities", CheckOutcome::kNotTested, "the speculative server gives none");
+  trial_.proof.Add("scored tokens",
+                   faults > 0    ? CheckOutcome::kFault
+                   : ties > 0    ? CheckOutcome::kNearTies
+                   : tokens == 0 ? CheckOutcome::kNotTested
+                                 : CheckOutcome::kEqual,
+                   Format("%d greedy tokens scored by the plain server: %d near ties, %d beyond, "
+                          "largest margin %.2g nats",
+                          tokens, ties, faults, worst));
+  if (trial_.speculative.engine->features().num_top == 0) {
+    trial_.proof.Add("log-probabilities", CheckOutcome::kNotTested,
+                     "the speculative server gives none");
     return absl::OkStatus();
   }
   const bool is_wrong = change > largest_change || certain > 0 || missing > 0 || sum > 1.001;
-  proof_.Add("log-probabilities",
-             is_wrong        ? CheckOutcome::kFault
-             : compared == 0 ? CheckOutcome::kNotTested
-                             : CheckOutcome::kEqual,
-             Format("%d compared with the plain server's: largest change %.2g nats, %d "
-                    "claim p = 1, %d are missing, lists sum to at most %.4f",
-                    compared, change, certain, missing, sum));
+  trial_.proof.Add("log-probabilities",
+                   is_wrong        ? CheckOutcome::kFault
+                   : compared == 0 ? CheckOutcome::kNotTested
+                                   : CheckOutcome::kEqual,
+                   Format("%d compared with the plain server's: largest change %.2g nats, %d "
+                          "claim p = 1, %d are missing, lists sum to at most %.4f",
+                          compared, change, certain, missing, sum));
   return absl::OkStatus();
 }
 
@@ -400,7 +392,7 @@ absl::Status AnswerChecks::Surface() {
     for (int c = 1; c < 6; ++c) {
       Question question = questions_[i];
       if (c == 1) question.n = 2;
-      if (c == 2) question.max_tokens = 1 + static_cast<int>(i) % (options_.draft_tokens + 2);
+      if (c == 2) question.max_tokens = 1 + static_cast<int>(i) % (trial_.options.draft_tokens + 2);
       if (c == 3) question.min_tokens = question.max_tokens;
       question.stream = c == 4;
       if (c == 5) {  // drawn, and yet with one right answer
@@ -410,7 +402,7 @@ absl::Status AnswerChecks::Surface() {
       cases[c].questions.push_back(question);
     }
   }
-  for (int length = 1; length <= options_.draft_tokens + 2; ++length) {
+  for (int length = 1; length <= trial_.options.draft_tokens + 2; ++length) {
     cases[2].questions.push_back(questions_[0]);
     cases[2].questions.back().max_tokens = length;
   }
@@ -438,7 +430,7 @@ absl::Status AnswerChecks::Surface() {
     }
     std::string text = comparison.Text();
     if (counts > 0) absl::StrAppend(&text, "; ", counts, " usages differ");
-    proof_.Add(name, counts > 0 ? CheckOutcome::kFault : comparison.outcome(), text);
+    trial_.proof.Add(name, counts > 0 ? CheckOutcome::kFault : comparison.outcome(), text);
   }
   return absl::OkStatus();
 }
@@ -459,16 +451,14 @@ absl::Status AnswerChecks::Seeds() {
   for (size_t i = 0; i < num_prompts; ++i) {
     questions[i].temperature = 1.0;
     questions[i].wants_logprobs = false;
-    questions[i].seed = static_cast<int64_t>(options_.seed + i + 1);
+    questions[i].seed = static_cast<int64_t>(trial_.options.seed + i + 1);
   }
   using Answers = std::vector<RemoteAnswer>;
   const auto answers_of = [&](RemoteSide* side, int concurrency, bool is_reversed,
                               int n) -> absl::StatusOr<Answers> {
     std::vector<Question> asked = questions;
     for (Question& question : asked) question.n = n;
-    if (is_reversed) std::reverse(asked.begin(), asked.end());
-    ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, side->Ask(asked, concurrency));
-    if (is_reversed) std::reverse(replies.begin(), replies.end());
+    ASSIGN_OR_RETURN(std::vector<RemoteReply> replies, side->Ask(asked, concurrency, is_reversed));
     Answers answers;
     for (RemoteReply& reply : replies) answers.push_back(std::move(reply.answers.back()));
     return answers;
@@ -489,49 +479,51 @@ absl::Status AnswerChecks::Seeds() {
         (!noise_.has_value() && FisherTail(different, total, 0, total) >= kErrorRate);
     std::string text = Format("%d of %d seeded answers differ", different, total);
     if (control.has_value()) absl::StrAppend(&text, "; of the plain server ", *control);
-    proof_.Add(absl::StrCat("seeds: ", name),
-               different == 0 ? CheckOutcome::kEqual
-               : is_chance    ? CheckOutcome::kNote
-                              : CheckOutcome::kFault,
-               text);
+    trial_.proof.Add(absl::StrCat("seeds: ", name),
+                     different == 0 ? CheckOutcome::kEqual
+                     : is_chance    ? CheckOutcome::kNote
+                                    : CheckOutcome::kFault,
+                     text);
     for (size_t i = 0; i < num_prompts && !is_chance; ++i) {
       if (first[i].tokens == second[i].tokens) continue;
       Keep(absl::StrCat("seeds: ", name), questions[i], first[i], second[i]);
       break;
     }
   };
-  ASSIGN_OR_RETURN(const auto plain, answers_of(&plain_, 1, false, 1));
-  ASSIGN_OR_RETURN(const auto speculative, answers_of(&speculative_, 1, false, 1));
+  ASSIGN_OR_RETURN(const auto plain, answers_of(&trial_.plain, 1, false, 1));
+  ASSIGN_OR_RETURN(const auto speculative, answers_of(&trial_.speculative, 1, false, 1));
   struct Way {
     const char* name;
     int concurrency;
     bool is_reversed;
   };
-  const int many = options_.concurrency;
+  const int many = trial_.options.concurrency;
   for (const Way& way :
        {Way{"again", 1, false}, Way{"concurrent", many, false}, Way{"other order", 1, true}}) {
-    ASSIGN_OR_RETURN(const auto control, answers_of(&plain_, way.concurrency, way.is_reversed, 1));
+    ASSIGN_OR_RETURN(const auto control,
+                     answers_of(&trial_.plain, way.concurrency, way.is_reversed, 1));
     ASSIGN_OR_RETURN(const auto other,
-                     answers_of(&speculative_, way.concurrency, way.is_reversed, 1));
+                     answers_of(&trial_.speculative, way.concurrency, way.is_reversed, 1));
     add(way.name, speculative, other, count(plain, control));
   }
-  const auto first = answers_of(&speculative_, 1, false, 2);
+  const auto first = answers_of(&trial_.speculative, 1, false, 2);
   if (absl::IsInvalidArgument(first.status())) {
-    proof_.Add("seeds: second of n", CheckOutcome::kNotTested,
-               std::string(first.status().message()));
+    trial_.proof.Add("seeds: second of n", CheckOutcome::kNotTested,
+                     std::string(first.status().message()));
   } else {
     RETURN_IF_ERROR(first.status());
-    ASSIGN_OR_RETURN(const auto second, answers_of(&speculative_, many, false, 2));
-    ASSIGN_OR_RETURN(const auto plain_first, answers_of(&plain_, 1, false, 2));
-    ASSIGN_OR_RETURN(const auto plain_second, answers_of(&plain_, many, false, 2));
+    ASSIGN_OR_RETURN(const auto second, answers_of(&trial_.speculative, many, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_first, answers_of(&trial_.plain, 1, false, 2));
+    ASSIGN_OR_RETURN(const auto plain_second, answers_of(&trial_.plain, many, false, 2));
     add("second of n", *first, second, count(plain_first, plain_second));
   }
-  if (plain_.engine->features().seeds_as_plain && speculative_.engine->features().seeds_as_plain) {
+  if (trial_.plain.engine->features().seeds_as_plain &&
+      trial_.speculative.engine->features().seeds_as_plain) {
     add("as plain", plain, speculative, std::nullopt);
   } else {
-    proof_.Add("seeds: as plain", CheckOutcome::kNote,
-               Format("%d of %d seeded answers differ, which the engine does not exclude",
-                      count(speculative, plain), num_prompts));
+    trial_.proof.Add("seeds: as plain", CheckOutcome::kNote,
+                     Format("%d of %d seeded answers differ, which the engine does not exclude",
+                            count(speculative, plain), num_prompts));
   }
   return absl::OkStatus();
 }
@@ -540,14 +532,15 @@ absl::Status AnswerChecks::Seeds() {
 // itself. The plain server's own wrong answers say that the engine's forms are broken, without
 // speculation.
 absl::Status AnswerChecks::Forms() {
-  const size_t num_prompts = std::min(options_.prompts.size(), Fitting(0.04, 8, 12));
+  const size_t num_prompts = std::min(trial_.options.prompts.size(), Fitting(0.04, 8, 12));
   for (const RemoteForm& form : ProofForms()) {
     const std::string name = absl::StrCat("forms: ", form.name);
     std::vector<Question> questions;
     for (size_t i = 0; i < num_prompts; ++i) {
       // One that is long enough for the form, and one that is cut.
       for (const int length : {kFormTokens, 2 + static_cast<int>(i) % 8}) {
-        questions.push_back({.prompt = options_.prompts[i], .max_tokens = length, .form = form});
+        questions.push_back(
+            {.prompt = trial_.options.prompts[i], .max_tokens = length, .form = form});
       }
     }
     std::vector<RemoteReply> replies[2];  // plain, speculative
@@ -572,17 +565,18 @@ absl::Status AnswerChecks::Forms() {
     const bool is_worse = invalid[0] == 0
                               ? invalid[1] > 0
                               : FisherTail(invalid[1], total, invalid[0], total) < kFormErrorRate;
-    proof_.Add(name,
-               is_worse || p < kFormErrorRate ? CheckOutcome::kFault
-               : invalid[0] > 0               ? CheckOutcome::kNote
-                                              : CheckOutcome::kEqual,
-               Format("%s are invalid, of the plain server %d%s; of %d long answers %d are "
-                      "finished, of the plain server %d (Fisher p %.2g)",
-                      Share(invalid[1], total), invalid[0],
-                      invalid[0] > 0 ? ", which does not keep to the form" : "", num_long,
-                      finished[1], finished[0], p));
+    trial_.proof.Add(name,
+                     is_worse || p < kFormErrorRate ? CheckOutcome::kFault
+                     : invalid[0] > 0               ? CheckOutcome::kNote
+                                                    : CheckOutcome::kEqual,
+                     Format("%s are invalid, of the plain server %d%s; of %d long answers %d are "
+                            "finished, of the plain server %d (Fisher p %.2g)",
+                            Share(invalid[1], total), invalid[0],
+                            invalid[0] > 0 ? ", which does not keep to the form" : "", num_long,
+                            finished[1], finished[0], p));
   }
-  proof_.Add("forms: tool call", CheckOutcome::kNotTested, "tool calls need the chat endpoint");
+  trial_.proof.Add("forms: tool call", CheckOutcome::kNotTested,
+                   "tool calls need the chat endpoint");
   return absl::OkStatus();
 }
 

@@ -13,19 +13,15 @@
 #include "base/instant.h"
 #include "proof/remote/remote_engine.h"
 #include "proof/remote/remote_proof.h"
-#include "proof/remote/remote_side.h"
 
 namespace tandem {
 
 // Adds its results to a proof. Errors are those of RemoteEngine::Ask. Thread-compatible.
 class AnswerChecks {
  public:
-  AnswerChecks(RemoteSide* plain, RemoteSide* speculative, const RemoteProofOptions& options,
-               RemoteProof* proof)
-      : plain_(*plain), speculative_(*speculative), options_(options), proof_(*proof) {}
+  explicit AnswerChecks(const RemoteTrial& trial) : trial_(trial) {}
   // Goes on from the plain server's answers to the first `options.runs` prompts of `begun`.
-  AnswerChecks(const AnswerChecks& begun, RemoteSide* plain, RemoteSide* speculative,
-               const RemoteProofOptions& options, RemoteProof* proof);
+  AnswerChecks(const AnswerChecks& begun, const RemoteTrial& trial);
 
   // Each needs those before it. Greedy answers of the plain server, which others are compared with.
   absl::Status Begin();
@@ -64,10 +60,7 @@ class AnswerChecks {
   void Keep(const std::string& check, const Question& question, const RemoteAnswer& plain,
             const RemoteAnswer& other);
 
-  RemoteSide& plain_;
-  RemoteSide& speculative_;
-  const RemoteProofOptions& options_;
-  RemoteProof& proof_;
+  const RemoteTrial trial_;
   absl::Duration answer_time_{};      // of one greedy answer alone
   std::vector<Question> questions_;   // greedy, one per prompt
   std::vector<RemoteAnswer> greedy_;  // [questions] of the plain server, alone

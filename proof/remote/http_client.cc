@@ -1,7 +1,6 @@
 #include "proof/remote/http_client.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,39 +73,36 @@ std::string HttpUrl::Authority() const {
 // One connection, and the loop that runs its operations. Thread-compatible.
 class HttpClient::Connection {
  public:
-  explicit Connection(net::ssl::context* tls) : tls_(tls) {}
+  Connection(const Options& options, net::ssl::context* tls)
+      : options_(options), stream_(context_, *tls) {}
 
-  beast::error_code Open(const HttpUrl& url, absl::Duration time_limit) {
+  beast::error_code Open() {
+    const HttpUrl& url = options_.url;
     beast::error_code error;
     net::ip::tcp::resolver resolver(context_);
     const auto addresses = resolver.resolve(url.host, absl::StrCat(url.port), error);
     if (error) return error;
-    if (url.is_secure) {
-      secure_.emplace(context_, *tls_);
-      secure_->set_verify_mode(net::ssl::verify_peer, error);
-      secure_->set_verify_callback(net::ssl::host_name_verification(url.host), error);
-      SSL_set_tlsext_host_name(secure_->native_handle(), url.host.c_str());
-    } else {
-      plain_.emplace(context_);
-    }
-    beast::tcp_stream& tcp = url.is_secure ? secure_->next_layer() : *plain_;
-    tcp.expires_after(absl::ToChronoNanoseconds(time_limit));
-    error = Await([&](auto done) { tcp.async_connect(addresses, std::move(done)); });
+    tcp().expires_after(absl::ToChronoNanoseconds(options_.time_limit));
+    error = Await([&](auto done) { tcp().async_connect(addresses, std::move(done)); });
     if (error) return error;
-    tcp.socket().set_option(net::ip::tcp::no_delay(true), error);
+    tcp().socket().set_option(net::ip::tcp::no_delay(true), error);
     if (!url.is_secure) return {};
+    stream_.set_verify_mode(net::ssl::verify_peer, error);
+    stream_.set_verify_callback(net::ssl::host_name_verification(url.host), error);
+    SSL_set_tlsext_host_name(stream_.native_handle(), url.host.c_str());
     return Await([&](auto done) {
-      secure_->async_handshake(net::ssl::stream_base::client, std::move(done));
+      stream_.async_handshake(net::ssl::stream_base::client, std::move(done));
     });
   }
 
-  beast::error_code Exchange(const Request& request, absl::Duration time_limit,
-                             Response* response) {
-    return secure_.has_value() ? ExchangeOn(&*secure_, request, time_limit, response)
-                               : ExchangeOn(&*plain_, request, time_limit, response);
+  beast::error_code Exchange(const Request& request, Response* response) {
+    return options_.url.is_secure ? ExchangeOn(&stream_, request, response)
+                                  : ExchangeOn(&tcp(), request, response);
   }
 
  private:
+  beast::tcp_stream& tcp() { return stream_.next_layer(); }
+
   // Runs an operation to its end, which is at its time limit at the latest.
   template <typename Start>
   beast::error_code Await(const Start& start) {
@@ -118,9 +114,8 @@ class HttpClient::Connection {
   }
 
   template <typename Stream>
-  beast::error_code ExchangeOn(Stream* stream, const Request& request, absl::Duration time_limit,
-                               Response* response) {
-    beast::get_lowest_layer(*stream).expires_after(absl::ToChronoNanoseconds(time_limit));
+  beast::error_code ExchangeOn(Stream* stream, const Request& request, Response* response) {
+    tcp().expires_after(absl::ToChronoNanoseconds(options_.time_limit));
     beast::error_code error =
         Await([&](auto done) { http::async_write(*stream, request, std::move(done)); });
     if (error) return error;
@@ -131,10 +126,9 @@ class HttpClient::Connection {
     return error;
   }
 
+  const Options& options_;
   net::io_context context_;
-  net::ssl::context* const tls_;
-  std::optional<beast::tcp_stream> plain_;
-  std::optional<beast::ssl_stream<beast::tcp_stream>> secure_;
+  beast::ssl_stream<beast::tcp_stream> stream_;  // only its TCP stream is used for http
   beast::flat_buffer buffer_;
 };
 
@@ -178,11 +172,11 @@ absl::StatusOr<std::string> HttpClient::Send(const std::string& method, const st
     const bool is_kept = connection != nullptr;
     Response response;
     beast::error_code error;
-    if (is_kept) error = connection->Exchange(request, options_.time_limit, &response);
+    if (is_kept) error = connection->Exchange(request, &response);
     if (!is_kept || (error && error != beast::error::timeout)) {
-      connection = std::make_unique<Connection>(&shared_->tls);
-      error = connection->Open(options_.url, options_.time_limit);
-      if (!error) error = connection->Exchange(request, options_.time_limit, &response);
+      connection = std::make_unique<Connection>(options_, &shared_->tls);
+      error = connection->Open();
+      if (!error) error = connection->Exchange(request, &response);
     }
     if (error == beast::error::timeout) {
       return absl::UnavailableError(

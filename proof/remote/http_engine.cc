@@ -353,8 +353,15 @@ absl::StatusOr<RemoteReply> HttpEngine::Ask(const Question& question) {
 absl::StatusOr<RemoteReply> HttpEngine::Parse(const Json& json) const {
   const bool is_llama = profile_->form == Form::kLlama;
   RemoteReply reply;
-  const auto add = [](const Json& count, std::optional<int64_t>* sum) {
-    if (count.is_number()) *sum = sum->value_or(0) + count.get<int64_t>();
+  const auto add_counts = [&](const Json& counted) {
+    for (const auto& [pointer, sum] :
+         {std::pair{is_llama ? "/tokens_predicted" : "/usage/completion_tokens",
+                    &reply.usage_tokens},
+          std::pair{profile_->proposed, &reply.proposed},
+          std::pair{profile_->accepted, &reply.accepted}}) {
+      const Json count = PartAt(counted, pointer);
+      if (count.is_number()) *sum = sum->value_or(0) + count.get<int64_t>();
+    }
   };
   const Json choices = !is_llama ? PartAt(json, "/choices") : json.is_array() ? json : Json{json};
   reply.answers.resize(choices.size());
@@ -362,16 +369,9 @@ absl::StatusOr<RemoteReply> HttpEngine::Parse(const Json& json) const {
   for (const Json& choice : choices) {
     index = choice.value("index", index) % choices.size();
     reply.answers[index++] = is_llama ? ParseLlama(choice) : ParseCompletion(choice);
-    if (!is_llama) continue;
-    add(PartAt(choice, "/tokens_predicted"), &reply.usage_tokens);
-    add(PartAt(choice, profile_->proposed), &reply.proposed);
-    add(PartAt(choice, profile_->accepted), &reply.accepted);
+    if (is_llama) add_counts(choice);
   }
-  if (!is_llama) {
-    add(PartAt(json, "/usage/completion_tokens"), &reply.usage_tokens);
-    add(PartAt(json, profile_->proposed), &reply.proposed);
-    add(PartAt(json, profile_->accepted), &reply.accepted);
-  }
+  if (!is_llama) add_counts(json);
   if (reply.answers.empty())
     return absl::InternalError("/v1/completions: an answer without choices");
   return reply;

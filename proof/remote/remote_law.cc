@@ -191,33 +191,29 @@ struct LawSetting {
 
 class LawChecks {
  public:
-  LawChecks(RemoteSide* plain, RemoteSide* speculative, const RemoteProofOptions& options,
-            RemoteProof* proof)
-      : plain_(*plain),
-        speculative_(*speculative),
-        options_(options),
-        proof_(*proof),
-        length_(options.draft_tokens + 2),
-        end_(Instant::Now() + options.time * 0.6) {}
+  explicit LawChecks(const RemoteTrial& trial)
+      : trial_(trial),
+        length_(trial.options.draft_tokens + 2),
+        end_(Instant::Now() + trial.options.time * 0.6) {}
 
   absl::Status RunOne(const RemotePrompt& prompt) {
     prompts_ = {prompt};
     settings_ = {{"T 1, top-k 8", {.top_k = 8}, 8}};
-    RETURN_IF_ERROR(RunSetting(0, settings_[0], options_.time));
+    RETURN_IF_ERROR(RunSetting(0, settings_[0], trial_.options.time));
     Judge();
     return absl::OkStatus();
   }
 
   absl::Status Run() {
     RETURN_IF_ERROR(ChoosePrompts());
-    proof_.law_prompts = prompts_;
+    trial_.proof.law_prompts = prompts_;
     RETURN_IF_ERROR(MakeSettings());
     absl::Status status;
     size_t left = prompts_.size() * settings_.size() + 1;
     for (size_t i = 0; i < prompts_.size() && status.ok(); ++i) {
       for (size_t j = 0; j < settings_.size() && status.ok(); ++j, --left) {
         if (refused_.contains(settings_[j].name)) continue;
-        if (i + j >= kLeastSettings && options_.runs == 0 && Instant::Now() > end_) {
+        if (i + j >= kLeastSettings && trial_.options.runs == 0 && Instant::Now() > end_) {
           if (i == 0) refused_[settings_[j].name] = "the time was over";
           continue;
         }
@@ -236,11 +232,11 @@ class LawChecks {
   absl::StatusOr<std::vector<Draw>> Sample(RemoteSide* side, Question question, int64_t runs) {
     std::vector<Draw> draws;
     // Engines cut drafts near the end, so answers are longer than the tokens that are tested.
-    question.max_tokens = length_ + options_.draft_tokens;
+    question.max_tokens = length_ + trial_.options.draft_tokens;
     question.n = num_answers_;
     const std::vector<Question> questions((runs + question.n - 1) / question.n, question);
     ASSIGN_OR_RETURN(const std::vector<RemoteReply> replies,
-                     side->Ask(questions, options_.concurrency));
+                     side->Ask(questions, trial_.options.concurrency));
     for (const RemoteReply& reply : replies) {
       for (const RemoteAnswer& answer : reply.answers) draws.push_back(DrawOf(answer, length_));
     }
@@ -254,17 +250,17 @@ class LawChecks {
     constexpr double kBestFirstTokens = 6.0;
     std::vector<std::pair<double, size_t>> scores;
     const Instant start = Instant::Now();
-    for (size_t i = 0; i < std::min(options_.prompts.size(), kMostCandidates); ++i) {
-      const int64_t before = speculative_.proposed.value_or(0) - speculative_.accepted;
+    for (size_t i = 0; i < std::min(trial_.options.prompts.size(), kMostCandidates); ++i) {
+      const int64_t before = trial_.speculative.proposed.value_or(0) - trial_.speculative.accepted;
       absl::StatusOr<std::vector<Draw>> draws =
-          Sample(&speculative_, {.prompt = options_.prompts[i]}, kRuns);
+          Sample(&trial_.speculative, {.prompt = trial_.options.prompts[i]}, kRuns);
       while (absl::IsInvalidArgument(draws.status()) && num_answers_ > 1) {
         num_answers_ = std::max(1, num_answers_ / 4);
-        draws = Sample(&speculative_, {.prompt = options_.prompts[i]}, kRuns);
+        draws = Sample(&trial_.speculative, {.prompt = trial_.options.prompts[i]}, kRuns);
       }
       RETURN_IF_ERROR(draws.status());
-      const auto num_rejected =
-          static_cast<double>(speculative_.proposed.value_or(0) - speculative_.accepted - before);
+      const auto num_rejected = static_cast<double>(trial_.speculative.proposed.value_or(0) -
+                                                    trial_.speculative.accepted - before);
       std::set<Draw> ones, twos;
       for (const Draw& draw : *draws) {
         ones.insert(Draw(draw.begin(), draw.begin() + 1));
@@ -273,12 +269,12 @@ class LawChecks {
       const double score = static_cast<double>(twos.size()) * (0.1 + num_rejected / kRuns) /
                            (1.0 + std::abs(static_cast<double>(ones.size()) - kBestFirstTokens));
       scores.emplace_back(-score, i);
-      const bool has_enough = scores.size() > 4 && options_.runs == 0;
-      if (has_enough && Instant::Now() - start > options_.time * 0.07) break;
+      const bool has_enough = scores.size() > 4 && trial_.options.runs == 0;
+      if (has_enough && Instant::Now() - start > trial_.options.time * 0.07) break;
     }
     absl::c_sort(scores);
     for (size_t i = 0; i < std::min(scores.size(), kLawPrompts); ++i) {
-      prompts_.push_back(options_.prompts[scores[i].second]);
+      prompts_.push_back(trial_.options.prompts[scores[i].second]);
     }
     return absl::OkStatus();
   }
@@ -294,13 +290,13 @@ class LawChecks {
         {"T 1, a schema", {.form = LawForm()}},
     };
     constexpr const char* kBiasName = "T 1, bias, top-k 20";
-    if (!plain_.engine->features().ids || plain_.engine->features().num_top < 3) {
+    if (!trial_.plain.engine->features().ids || trial_.plain.engine->features().num_top < 3) {
       refused_[kBiasName] = "it needs log-probabilities with token ids";
       return absl::OkStatus();
     }
     const std::vector<Question> question = {
         {.prompt = prompts_[0], .max_tokens = 2, .temperature = 0.0, .wants_logprobs = true}};
-    ASSIGN_OR_RETURN(const std::vector<RemoteReply> reply, plain_.Ask(question, 1));
+    ASSIGN_OR_RETURN(const std::vector<RemoteReply> reply, trial_.plain.Ask(question, 1));
     const std::vector<TopLogprobs>& tops = reply[0].answers[0].tops;
     if (tops.empty() || tops.back().size() < 3) return absl::OkStatus();
     LawSetting bias = {kBiasName, {.top_k = 20}};
@@ -320,12 +316,13 @@ class LawChecks {
         static_cast<double>(prompts_.size() * settings_.size() * kTestsOfSetting);
     std::vector<Draw> plain, speculative;
     std::vector<RemoteLawTest> tests;
-    int64_t runs = options_.runs;
+    int64_t runs = trial_.options.runs;
     for (const int part : {8, 4, 2, 1}) {
       const Instant start = Instant::Now();
       const bool is_first = plain.empty();
       const int64_t wanted = is_first && runs == 0 ? 64 : std::max<int64_t>(runs / part, 64);
-      for (auto& [side, draws] : {std::pair{&speculative_, &speculative}, {&plain_, &plain}}) {
+      for (auto& [side, draws] :
+           {std::pair{&trial_.speculative, &speculative}, {&trial_.plain, &plain}}) {
         const int64_t more = wanted - static_cast<int64_t>(draws->size());
         if (more <= 0) continue;
         ASSIGN_OR_RETURN(const std::vector<Draw> drawn, Sample(side, question, more));
@@ -344,7 +341,7 @@ class LawChecks {
     if (setting.exact_top_k > 0) {
       RETURN_IF_ERROR(AddExact(question, setting, plain, speculative, &tests));
     }
-    const std::string request = speculative_.engine->BodyOf(question);
+    const std::string request = trial_.speculative.engine->BodyOf(question);
     const std::array<std::string, 2> evidence = MostDifferent(plain, speculative);
     for (RemoteLawTest& test : tests) {
       test.request = request;
@@ -352,7 +349,7 @@ class LawChecks {
       test.setting = setting.name;
       test.prompt = static_cast<int>(prompt);
       test.runs = static_cast<int64_t>(speculative.size());
-      proof_.laws.push_back(std::move(test));
+      trial_.proof.laws.push_back(std::move(test));
     }
     return absl::OkStatus();
   }
@@ -362,7 +359,7 @@ class LawChecks {
   absl::Status AddExact(const Question& question, const LawSetting& setting,
                         absl::Span<const Draw> plain, absl::Span<const Draw> speculative,
                         std::vector<RemoteLawTest>* tests) {
-    const RemoteFeatures& features = plain_.engine->features();
+    const RemoteFeatures& features = trial_.plain.engine->features();
     if (!features.prompt_ids || features.num_top < setting.exact_top_k) return absl::OkStatus();
     constexpr int kDepth = 3;
     const PrefixCells seen(Joined(plain, speculative), kDepth, 1);
@@ -375,7 +372,7 @@ class LawChecks {
       std::vector<Question> row = {
           {.prompt = question.prompt, .max_tokens = 1, .temperature = 0.0, .wants_logprobs = true}};
       row[0].prompt.ids.insert(row[0].prompt.ids.end(), path.begin(), path.end());
-      ASSIGN_OR_RETURN(const std::vector<RemoteReply> reply, plain_.Ask(row, 1));
+      ASSIGN_OR_RETURN(const std::vector<RemoteReply> reply, trial_.plain.Ask(row, 1));
       const std::vector<TopLogprobs>& tops = reply[0].answers[0].tops;
       if (tops.empty() || tops[0].size() < static_cast<size_t>(setting.exact_top_k)) {
         return absl::OkStatus();
@@ -417,36 +414,33 @@ class LawChecks {
   // under the law: the probability of better tokens, and a random part of its own.
   absl::Status RunLongAnswers() {
     constexpr const char* kName = "T 1, long answers";
-    if (!plain_.engine->features().scores) {
+    if (!trial_.plain.engine->features().scores) {
       refused_[kName] = "the plain server scores no given text";
       return absl::OkStatus();
     }
     constexpr int kBins = 20;
     constexpr int kTokens = 48;
     const Instant start = Instant::Now();
-    const absl::Duration time = std::max(end_ - start, options_.time * 0.05);
+    const absl::Duration time = std::max(end_ - start, trial_.options.time * 0.05);
     std::vector<int64_t> bins[2] = {std::vector<int64_t>(kBins), std::vector<int64_t>(kBins)};
     int64_t num_answers = 0;
-    const int64_t most = options_.runs > 0 ? options_.runs / 8 : 4000;
+    const int64_t most = trial_.options.runs > 0 ? trial_.options.runs / 8 : 4000;
     while (num_answers < most && (num_answers == 0 || Instant::Now() - start < time)) {
       std::vector<Question> questions;
-      for (int i = 0; i < options_.concurrency; ++i, ++num_answers) {
-        questions.push_back({.prompt = options_.prompts[num_answers % options_.prompts.size()],
-                             .max_tokens = kTokens});
+      for (int i = 0; i < trial_.options.concurrency; ++i, ++num_answers) {
+        questions.push_back(
+            {.prompt = trial_.options.prompts[num_answers % trial_.options.prompts.size()],
+             .max_tokens = kTokens});
       }
       int side_index = 0;
-      for (RemoteSide* side : {&plain_, &speculative_}) {
+      for (RemoteSide* side : {&trial_.plain, &trial_.speculative}) {
         ASSIGN_OR_RETURN(const std::vector<RemoteReply> replies,
-                         side->Ask(questions, options_.concurrency));
-        std::vector<absl::StatusOr<std::vector<TopLogprobs>>> scores(questions.size(),
-                                                                     std::vector<TopLogprobs>());
-        ForAll(questions.size(), options_.concurrency, [&](size_t i) {
-          scores[i] = plain_.engine->Score(questions[i].prompt, replies[i].answers[0].tokens);
-        });
+                         side->Ask(questions, trial_.options.concurrency));
+        ASSIGN_OR_RETURN(const std::vector<std::vector<TopLogprobs>> scores,
+                         trial_.plain.Score(questions, replies, trial_.options.concurrency));
         for (size_t i = 0; i < questions.size(); ++i) {
-          RETURN_IF_ERROR(scores[i].status());
-          for (size_t j = 0; j < scores[i]->size(); ++j) {
-            const double place = PlaceOf(replies[i].answers[0].tokens[j], (*scores[i])[j]);
+          for (size_t j = 0; j < scores[i].size(); ++j) {
+            const double place = PlaceOf(replies[i].answers[0].tokens[j], scores[i][j]);
             ++bins[side_index][std::min(static_cast<int>(place * kBins), kBins - 1)];
           }
         }
@@ -461,20 +455,20 @@ class LawChecks {
     const Fit fit = GTest(bins[1], uniform);
     int64_t tokens = 0;
     for (const int64_t count : bins[1]) tokens += count;
-    proof_.laws.push_back({.setting = kName,
-                           .test = "places",
-                           .runs = num_answers,
-                           .effective_runs = tokens,
-                           .degrees = fit.degrees,
-                           .p_value = fit.p_value});
+    trial_.proof.laws.push_back({.setting = kName,
+                                 .test = "places",
+                                 .runs = num_answers,
+                                 .effective_runs = tokens,
+                                 .degrees = fit.degrees,
+                                 .p_value = fit.p_value});
     return absl::OkStatus();
   }
 
   double PlaceOf(TokenId token, const TopLogprobs& top) {
-    const double uniform = RandomSource(options_.seed).Uniform({.position = num_places_++});
+    const double uniform = RandomSource(trial_.options.seed).Uniform({.position = num_places_++});
     double before = 0.0;
     // A less likely token of the text is told after the likeliest, but its rank is not known.
-    const auto num_ranked = static_cast<size_t>(plain_.engine->features().num_top);
+    const auto num_ranked = static_cast<size_t>(trial_.plain.engine->features().num_top);
     for (size_t i = 0; i < std::min(num_ranked, top.size()); ++i) {
       const double probability = std::exp(top[i].second);
       if (top[i].first == token) return std::min(1.0, before + uniform * probability);
@@ -485,12 +479,12 @@ class LawChecks {
 
   void Judge() {
     std::vector<double> p_values;
-    for (const RemoteLawTest& test : proof_.laws) p_values.push_back(test.p_value);
+    for (const RemoteLawTest& test : trial_.proof.laws) p_values.push_back(test.p_value);
     const std::vector<double> adjusted = HolmAdjusted(p_values);
     std::map<std::string, std::vector<const RemoteLawTest*>> by_setting;
     std::vector<std::string> order;
-    for (size_t i = 0; i < proof_.laws.size(); ++i) {
-      RemoteLawTest& test = proof_.laws[i];
+    for (size_t i = 0; i < trial_.proof.laws.size(); ++i) {
+      RemoteLawTest& test = trial_.proof.laws[i];
       test.adjusted_p = adjusted[i];
       test.seen_variation = SeenVariation(test.effective_runs, test.degrees,
                                           kFinalRate / static_cast<double>(p_values.size()), 0.99);
@@ -512,35 +506,33 @@ class LawChecks {
       }
       const bool is_rejected = least.adjusted_p < kFinalRate;
       if (is_rejected && !least.request.empty() && !std::exchange(has_shown_law, true)) {
-        proof_.differences.push_back(
+        trial_.proof.differences.push_back(
             {absl::StrCat("law: ", setting), least.request, least.evidence[0], least.evidence[1]});
       }
-      proof_.Add(absl::StrCat("law: ", setting),
-                 is_rejected   ? CheckOutcome::kFault
-                 : seen >= 1.0 ? CheckOutcome::kNotTested
-                               : CheckOutcome::kEqual,
-                 Format("%d tests, up to %d answers a side: smallest p %.2g (%s), "
-                        "adjusted %.2g; TV seen %.3f",
-                        tests.size(), runs, least.p_value, least.test, least.adjusted_p, seen));
+      trial_.proof.Add(
+          absl::StrCat("law: ", setting),
+          is_rejected   ? CheckOutcome::kFault
+          : seen >= 1.0 ? CheckOutcome::kNotTested
+                        : CheckOutcome::kEqual,
+          Format("%d tests, up to %d answers a side: smallest p %.2g (%s), "
+                 "adjusted %.2g; TV seen %.3f",
+                 tests.size(), runs, least.p_value, least.test, least.adjusted_p, seen));
       if (seen >= 1.0) continue;
-      proof_.law_bound = std::max(proof_.law_bound.value_or(0.0), seen);
-      ++proof_.num_laws;
+      trial_.proof.law_bound = std::max(trial_.proof.law_bound.value_or(0.0), seen);
+      ++trial_.proof.num_laws;
     }
     for (const auto& [setting, why] : refused_) {
-      proof_.Add(absl::StrCat("law: ", setting), CheckOutcome::kNotTested, why);
+      trial_.proof.Add(absl::StrCat("law: ", setting), CheckOutcome::kNotTested, why);
     }
     if (num_dropped_ > 0) {
-      proof_.Add("law: known rows", CheckOutcome::kNote,
-                 absl::StrCat(num_dropped_,
-                              " tests dropped: the plain server does not follow its own "
-                              "log-probabilities as they are read here"));
+      trial_.proof.Add("law: known rows", CheckOutcome::kNote,
+                       absl::StrCat(num_dropped_,
+                                    " tests dropped: the plain server does not follow its own "
+                                    "log-probabilities as they are read here"));
     }
   }
 
-  RemoteSide& plain_;
-  RemoteSide& speculative_;
-  const RemoteProofOptions& options_;
-  RemoteProof& proof_;
+  const RemoteTrial trial_;
   const int length_;  // tokens of a draw
   const Instant end_;
   int num_answers_ = 8;  // of a request
@@ -553,15 +545,10 @@ class LawChecks {
 
 }  // namespace
 
-absl::Status CheckLaws(RemoteSide* plain, RemoteSide* speculative,
-                       const RemoteProofOptions& options, RemoteProof* proof) {
-  return LawChecks(plain, speculative, options, proof).Run();
-}
+absl::Status CheckLaws(const RemoteTrial& trial) { return LawChecks(trial).Run(); }
 
-absl::Status CheckOneLaw(RemoteSide* plain, RemoteSide* speculative,
-                         const RemoteProofOptions& options, const RemotePrompt& prompt,
-                         RemoteProof* proof) {
-  return LawChecks(plain, speculative, options, proof).RunOne(prompt);
+absl::Status CheckOneLaw(const RemoteTrial& trial, const RemotePrompt& prompt) {
+  return LawChecks(trial).RunOne(prompt);
 }
 
 }  // namespace tandem

@@ -49,13 +49,10 @@ std::vector<RemoteLawTest> CompareDraws(absl::Span<const Draw> plain,
 
 // Tests the laws of several settings after the prompts that show most, and adds a check for each
 // setting to the proof. Errors are those of RemoteEngine::Ask; tests that were made are added.
-absl::Status CheckLaws(RemoteSide* plain, RemoteSide* speculative,
-                       const RemoteProofOptions& options, RemoteProof* proof);
+absl::Status CheckLaws(const RemoteTrial& trial);
 
 // Tests one law after one prompt: temperature 1 and top-k 8.
-absl::Status CheckOneLaw(RemoteSide* plain, RemoteSide* speculative,
-                         const RemoteProofOptions& options, const RemotePrompt& prompt,
-                         RemoteProof* proof);
+absl::Status CheckOneLaw(const RemoteTrial& trial, const RemotePrompt& prompt);
 
 }  // namespace tandem
 

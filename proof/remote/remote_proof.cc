@@ -15,35 +15,21 @@
 namespace tandem {
 namespace {
 
-// Everything that checks need.
-struct Context {
-  RemoteSide plain;
-  RemoteSide speculative;
-  const RemoteProofOptions& options;
-  RemoteProof& proof;
-  AnswerChecks answers{&plain, &speculative, options, &proof};
-};
-
 struct NamedCheck {
   const char* name;
-  absl::Status (*run)(Context* context);
+  absl::Status (AnswerChecks::*of_answers)();
+  absl::Status (*of_trial)(const RemoteTrial& trial, const AnswerChecks& answers) = nullptr;
 };
 constexpr NamedCheck kChecks[] = {
-    {"arithmetic", [](Context* context) { return context->answers.Arithmetic(); }},
-    {"greedy", [](Context* context) { return context->answers.Greedy(); }},
-    {"surface", [](Context* context) { return context->answers.Surface(); }},
-    {"logprobs", [](Context* context) { return context->answers.Logprobs(); }},
-    {"seeds", [](Context* context) { return context->answers.Seeds(); }},
-    {"forms", [](Context* context) { return context->answers.Forms(); }},
-    {"laws",
-     [](Context* context) {
-       return CheckLaws(&context->plain, &context->speculative, context->options, &context->proof);
-     }},
-    {"teeth",
-     [](Context* context) {
-       return CheckTeeth(&context->plain, context->speculative.engine, context->answers,
-                         context->options, &context->proof);
-     }},
+    {"arithmetic", &AnswerChecks::Arithmetic},
+    {"greedy", &AnswerChecks::Greedy},
+    {"surface", &AnswerChecks::Surface},
+    {"logprobs", &AnswerChecks::Logprobs},
+    {"seeds", &AnswerChecks::Seeds},
+    {"forms", &AnswerChecks::Forms},
+    {"laws", nullptr,
+     [](const RemoteTrial& trial, const AnswerChecks&) { return CheckLaws(trial); }},
+    {"teeth", nullptr, CheckTeeth},
 };
 
 bool Has(const RemoteProof& proof, CheckOutcome outcome) {
@@ -99,6 +85,39 @@ std::string JudgeDrafts(const RemoteSide& plain, const RemoteSide& speculative,
 
 }  // namespace
 
+absl::StatusOr<std::vector<RemoteReply>> RemoteSide::Ask(absl::Span<const Question> questions,
+                                                         int concurrency, bool is_reversed) {
+  const size_t count = questions.size();
+  std::vector<absl::StatusOr<RemoteReply>> replies(count, RemoteReply());
+  ForAll(count, concurrency, [&](size_t i) {
+    const size_t at = is_reversed ? count - 1 - i : i;
+    replies[at] = engine->Ask(questions[at]);
+  });
+  std::vector<RemoteReply> all;
+  for (absl::StatusOr<RemoteReply>& reply : replies) {
+    RETURN_IF_ERROR(reply.status());
+    answers += static_cast<int64_t>(reply->answers.size());
+    if (reply->proposed.has_value()) proposed = proposed.value_or(0) + *reply->proposed;
+    accepted += reply->accepted.value_or(0);
+    has_wide_chunks |= reply->has_wide_chunks;
+    all.push_back(*std::move(reply));
+  }
+  return all;
+}
+
+absl::StatusOr<std::vector<std::vector<TopLogprobs>>> RemoteSide::Score(
+    absl::Span<const Question> questions, absl::Span<const RemoteReply> replies, int concurrency) {
+  std::vector<std::vector<TopLogprobs>> scores(questions.size());
+  std::vector<absl::Status> errors(questions.size());
+  ForAll(questions.size(), concurrency, [&](size_t i) {
+    auto scored = engine->Score(questions[i].prompt, replies[i].answers[0].tokens);
+    errors[i] = scored.status();
+    if (scored.ok()) scores[i] = *std::move(scored);
+  });
+  for (const absl::Status& error : errors) RETURN_IF_ERROR(error);
+  return scores;
+}
+
 std::vector<std::string> RemoteCheckNames() {
   std::vector<std::string> names;
   for (const NamedCheck& check : kChecks) names.emplace_back(check.name);
@@ -120,11 +139,10 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
                                           const RemoteProofOptions& options) {
   const Instant start = Instant::Now();
   RemoteProof proof = {.plain = plain->Description(), .speculative = speculative->Description()};
-  Context context = {.plain = {.engine = plain},
-                     .speculative = {.engine = speculative},
-                     .options = options,
-                     .proof = proof};
-  RETURN_IF_ERROR(context.answers.Begin());
+  RemoteSide plain_side = {.engine = plain}, speculative_side = {.engine = speculative};
+  const RemoteTrial trial = {plain_side, speculative_side, options, proof};
+  AnswerChecks answers(trial);
+  RETURN_IF_ERROR(answers.Begin());
   std::string cut_short;
   size_t done = 0;
   for (const NamedCheck& check : kChecks) {
@@ -134,23 +152,24 @@ absl::StatusOr<RemoteProof> ProveRemotely(RemoteEngine* plain, RemoteEngine* spe
     const bool is_chosen =
         options.checks.empty() || absl::c_linear_search(options.checks, check.name);
     if (!is_chosen && check.name != kChecks[0].name) continue;  // others need its bound
-    const absl::Status status = check.run(&context);
+    const absl::Status status = check.of_answers != nullptr ? (answers.*check.of_answers)()
+                                                            : check.of_trial(trial, answers);
     if (absl::IsUnavailable(status)) return status;
     if (absl::IsResourceExhausted(status)) cut_short = std::string(status.message());
     if (!status.ok()) {
       proof.Add(check.name, CheckOutcome::kNotTested, std::string(status.message()));
     }
   }
-  if (!context.speculative.proposed.has_value() && !context.speculative.has_wide_chunks &&
+  if (!speculative_side.proposed.has_value() && !speculative_side.has_wide_chunks &&
       cut_short.empty()) {
     // A stream shows whether it drafts.
     const Question question = {
         .prompt = options.prompts[0], .max_tokens = 48, .temperature = 0.0, .stream = true};
-    const absl::Status status = context.speculative.Ask({question}, 1).status();
+    const absl::Status status = speculative_side.Ask({question}, 1).status();
     if (absl::IsUnavailable(status)) return status;
   }
-  proof.answers = context.plain.answers + context.speculative.answers;
-  const std::string drafts = JudgeDrafts(context.plain, context.speculative, &proof);
+  proof.answers = plain_side.answers + speculative_side.answers;
+  const std::string drafts = JudgeDrafts(plain_side, speculative_side, &proof);
   if (Has(proof, CheckOutcome::kFault)) {
     proof.verdict = RemoteVerdict::kBroken;
     proof.reason = absl::StrCat("speculation changes ", NamesOf(proof, CheckOutcome::kFault));

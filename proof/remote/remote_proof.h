@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "proof/remote/remote_engine.h"
 
 namespace tandem {
@@ -28,7 +29,6 @@ struct RemoteProofOptions {
   int concurrency = 8;
   uint64_t seed = 1;
   std::vector<std::string> checks{};  // names of RemoteCheckNames(); empty: all
-  bool accept_near_ties = false;
   std::function<void(double share)> on_progress{};
 };
 
@@ -100,6 +100,32 @@ struct RemoteProof {
   void Add(std::string name, CheckOutcome outcome, std::string text) {
     checks.push_back({std::move(name), outcome, std::move(text)});
   }
+};
+
+// One of the two servers, and what its answers told.
+struct RemoteSide {
+  RemoteEngine* engine = nullptr;
+  int64_t answers = 0;
+  std::optional<int64_t> proposed{};
+  int64_t accepted = 0;
+  bool has_wide_chunks = false;
+
+  // Asks all, `concurrency` at a time, the last one first if `is_reversed`. Returns the replies in
+  // the order of the questions, or the first error.
+  absl::StatusOr<std::vector<RemoteReply>> Ask(absl::Span<const Question> questions,
+                                               int concurrency, bool is_reversed = false);
+  // Scores the first answer of each reply with this server, `concurrency` at a time.
+  absl::StatusOr<std::vector<std::vector<TopLogprobs>>> Score(absl::Span<const Question> questions,
+                                                              absl::Span<const RemoteReply> replies,
+                                                              int concurrency);
+};
+
+// What checks compare, and where they add their results.
+struct RemoteTrial {
+  RemoteSide& plain;
+  RemoteSide& speculative;
+  const RemoteProofOptions& options;
+  RemoteProof& proof;
 };
 
 // An error is UNAVAILABLE: a server did not answer.

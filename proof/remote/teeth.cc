@@ -124,29 +124,29 @@ class FaultyEngine final : public RemoteEngine {
 };
 
 // Makes the check that should see the fault, and returns the lines that it gives.
-absl::StatusOr<std::vector<RemoteCheck>> CheckWith(const Tooth& tooth, RemoteSide* plain,
-                                                   RemoteEngine* speculative,
-                                                   const AnswerChecks& answers,
-                                                   RemoteProofOptions options,
-                                                   const RemoteProof& proof) {
-  FaultyEngine faulty(speculative, tooth.fault);
+absl::StatusOr<std::vector<RemoteCheck>> CheckWith(const Tooth& tooth, const RemoteTrial& trial,
+                                                   const AnswerChecks& answers) {
+  FaultyEngine faulty(trial.speculative.engine, tooth.fault);
   RemoteSide side = {.engine = &faulty};
-  RemoteProof seen = {.near_tie = proof.near_tie};
+  RemoteProof seen = {.near_tie = trial.proof.near_tie};
+  RemoteProofOptions options = trial.options;
+  const RemoteTrial again = {trial.plain, side, options, seen};
   if (tooth.check == nullptr) {
     options.time *= 0.05;
-    RETURN_IF_ERROR(CheckOneLaw(plain, &side, options, proof.law_prompts[0], &seen));
+    RETURN_IF_ERROR(CheckOneLaw(again, trial.proof.law_prompts[0]));
     return seen.checks;
   }
   options.runs = tooth.prompts;
-  AnswerChecks checks(answers, plain, &side, options, &seen);
+  AnswerChecks checks(answers, again);
   RETURN_IF_ERROR((checks.*tooth.check)());
   return seen.checks;
 }
 
 }  // namespace
 
-absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const AnswerChecks& answers,
-                        const RemoteProofOptions& options, RemoteProof* proof) {
+absl::Status CheckTeeth(const RemoteTrial& trial, const AnswerChecks& answers) {
+  const RemoteProofOptions& options = trial.options;
+  RemoteProof* const proof = &trial.proof;
   const Instant end = Instant::Now() + options.time * 0.15;
   int num_caught = 0;
   std::vector<std::string> left_out, not_made;
@@ -172,8 +172,7 @@ absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const Answ
       left_out.emplace_back(tooth.name);
       continue;
     }
-    ASSIGN_OR_RETURN(const std::vector<RemoteCheck> seen,
-                     CheckWith(tooth, plain, speculative, answers, options, *proof));
+    ASSIGN_OR_RETURN(const std::vector<RemoteCheck> seen, CheckWith(tooth, trial, answers));
     if (absl::c_any_of(seen, is_seen)) {
       ++num_caught;
     } else {

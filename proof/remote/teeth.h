@@ -12,8 +12,7 @@ namespace tandem {
 // Plants each fault that a check of `proof` should see, and adds whether it did. Faults of a check
 // that was not made, or that found a fault of the server's own, are not planted. Errors are those
 // of RemoteEngine::Ask.
-absl::Status CheckTeeth(RemoteSide* plain, RemoteEngine* speculative, const AnswerChecks& answers,
-                        const RemoteProofOptions& options, RemoteProof* proof);
+absl::Status CheckTeeth(const RemoteTrial& trial, const AnswerChecks& answers);
 
 }  // namespace tandem
 
