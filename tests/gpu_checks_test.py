@@ -239,7 +239,7 @@ class Rehearsal(unittest.TestCase):
         process = self.start("--group", "6")
         printed, _ = process.communicate()
         self.assertEqual(process.returncode, 2)
-        self.assertIn("--group: must be from 1 to 5, got 6", printed)
+        self.assertIn("--group: invalid choice: 6 (choose from 1, 2, 3, 4, 5)", printed)
 
 
 def write_golden(path, tensors):

@@ -12,10 +12,14 @@ else with 0.
 """
 
 import argparse
+import contextlib
+import functools
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -51,6 +55,17 @@ SHAPES = {
     "qwen3-0.6b": ("qwen3-0.6b", USUAL, []),
     "llama-70b-q4_k": ("llama-70b", LARGE, ["--quantize", "q4_k"]),
 }
+# The steps of each group and their limits in seconds: single kernels first, then correctness, then
+# speed, then PyTorch's speed, then the slow tools.
+GROUPS = [
+    {"nvidia-smi": 10, "kernel-lab": LAB_SECONDS + 15},
+    {"gpu_test": 190, "golden": 110, "pair": 60, "bench-llama-8b": 150},
+    {"bench-llama-1b": 90, "bench-llama-8b-32k": 60, "bench-llama-8b-q4_k": 100, "bench-pair": 60,
+     "bench-large-pair": 200},
+    {"torch-llama-8b": 110, "torch-llama-1b": 70, "torch-llama-8b-32k": 70,
+     "bench-llama-8b-q8_0": 100, "bench-qwen3-8b": 110, "bench-qwen3-0.6b": 60},
+    {"memcheck": 200, "racecheck": 200, "bench-llama-70b-q4_k": 120},
+]
 
 
 class Skipped(Exception):
@@ -66,13 +81,12 @@ class Checks:
         self.device = arguments.device
         self.is_quick = arguments.quick
         self.limits = dict(arguments.limit)
-        self.out = pathlib.Path(arguments.out)
+        self.out = arguments.out
         self.out.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + (
             arguments.seconds or (GROUP_SECONDS if arguments.group else 3600))
         self.step_deadline = self.deadline
-        self.programs = pathlib.Path(arguments.programs or HERE)
-        self.data = pathlib.Path(arguments.data or HERE)
+        self.programs, self.data = arguments.programs, arguments.data
         self.results = open(self.out / "results.jsonl", "w", encoding="utf-8")
         self.log = open(self.out / "log.txt", "w", encoding="utf-8")
         self.lines = []
@@ -91,8 +105,9 @@ class Checks:
             raise Skipped(f"the program {name} is missing")
         return str(path)
 
-    def run(self, command, on_line=None):
-        """Runs a command. Returns its exit status and output. Raises subprocess.TimeoutExpired."""
+    def run(self, command, **fields):
+        """Runs a command. Returns its exit status and output. Raises subprocess.TimeoutExpired.
+        With `fields`, records the measurements in its output, even if it fails, with these fields."""
         self.log.write("$ " + " ".join(command) + "\n")
         self.log.flush()
         left = self.step_deadline - time.monotonic()
@@ -111,18 +126,27 @@ class Checks:
         end = "stopped" if is_late else process.returncode
         self.log.write(output[-LOGGED_BYTES:] + f"-> {end}\n")
         self.log.flush()
-        for line in output.splitlines() if on_line else []:
-            on_line(line)
+        for line in re.findall(r"^\{.*", output, re.MULTILINE) if fields else []:
+            with contextlib.suppress(ValueError):  # a line that was cut off
+                report = json.loads(line)
+                for run in report.pop("runs", [{}]):
+                    self.record({**report, **run, **fields})
         if is_late:
             raise subprocess.TimeoutExpired(command, left)
         return process.returncode, output
 
-    def output_of(self, command, on_line=None):
+    def output_of(self, command, **fields):
         """The same for a command that must succeed. Returns its output."""
-        status, output = self.run(command, on_line)
+        status, output = self.run(command, **fields)
         if status != 0:
             raise Failed(output.strip()[-300:])
         return output
+
+    def measure(self, bench, command, **fields):
+        """Records the measurements of a command. Returns their number as text."""
+        before = len(self.lines)
+        self.output_of(command, bench=bench, **fields)
+        return f"{len(self.lines) - before} lines"
 
     def step(self, name, limit, action, needs_device=True):
         start = time.monotonic()
@@ -149,6 +173,13 @@ class Checks:
 
     # ---- Steps ----
 
+    def action(self, name):
+        """Returns the function that runs a step."""
+        kind, _, shape = name.partition("-")
+        if shape in SHAPES:
+            return functools.partial(getattr(self, f"{kind}_shape"), shape)
+        return getattr(self, name.replace("-", "_"))
+
     def find_device(self):
         tandem = self.program("tandem")
         status, output = self.run([
@@ -172,12 +203,12 @@ class Checks:
             "nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,"
             "temperature.gpu,power.draw", "--format=csv,noheader"]).strip()
 
-    def test_program(self, prefix, tests):
+    def gpu_test(self, prefix=(), tests="*"):
         program = self.program("gpu_test")
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report.json"
             status, output = self.run(
-                prefix + [program, f"--gtest_filter={tests}", f"--gtest_output=json:{report}"])
+                [*prefix, program, f"--gtest_filter={tests}", f"--gtest_output=json:{report}"])
             if not report.is_file():
                 raise Failed(f"status {status}: {output.strip()[-200:]}")
             failed, skipped, total = [], 0, 0
@@ -211,12 +242,18 @@ class Checks:
             raise Failed(f"status {status}: {told}")
         return told
 
+    def memcheck(self):
+        return self.sanitizer("memcheck")
+
+    def racecheck(self):
+        return self.sanitizer("racecheck")
+
     def sanitizer(self, tool):
         path = shutil.which("compute-sanitizer") or next(
             (str(p) for p in pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
         if not path:
             raise Skipped("compute-sanitizer is missing")
-        return self.test_program(
+        return self.gpu_test(
             [path, "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"],
             SANITIZED_TESTS)
 
@@ -286,23 +323,13 @@ class Checks:
         shared = same(texts["greedy"], cpu)
         return f"the first {shared} of {count} tokens are the same as on the CPU"
 
-    def benchmark(self, command, **more):
-        """Runs `tandem bench` and records its measurements, adding the fields `more` to each."""
-        number = 0
+    def benchmark(self, command, **fields):
+        return self.measure(command[0], [self.program("tandem"), "bench", *command, "--json"],
+                            **fields)
 
-        def keep(line):
-            nonlocal number
-            if line.startswith("{"):
-                try:
-                    report = json.loads(line)
-                except ValueError:
-                    return  # a line that was cut off
-                for run in report.pop("runs", [{}]):
-                    self.record({"bench": command[0], **report, **run, **more})
-                    number += 1
-
-        self.output_of([self.program("tandem"), "bench", *command, "--json"], keep)
-        return f"{number} lines"
+    def speculation(self, target, draft, *more):
+        return self.benchmark(["speculation", "--device", self.device, "--target", str(target),
+                               "--draft", str(draft), *more])
 
     def sizes(self, name):
         """Returns the shape's name, and options for the sizes to measure."""
@@ -326,45 +353,34 @@ class Checks:
             config = pathlib.Path(folder) / "config.json"
             config.write_text(self.output_of([self.program("tandem"), "make-random",
                                               "--print-config", "--shape", shape]))
-            number = 0
-
-            def keep(line):
-                nonlocal number
-                if line.startswith("{"):
-                    self.record({"bench": "torch", **json.loads(line), "shape": name})
-                    number += 1
-
-            self.output_of([sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape",
-                            name, "--device", self.device, *sizes], keep)
-        return f"{number} lines"
+            return self.measure("torch", [
+                sys.executable, str(HERE / "torch_passes.py"), str(config), "--shape", name,
+                "--device", self.device, *sizes])
 
     def bench_pair(self):
         models = self.data / "models"
         more = ["--num-prompts", "1", "--max-tokens", "8", "--repeat", "1"] if self.is_quick else []
-        told = [self.benchmark(["speculation", "--device", self.device, "--target",
-                                str(models / "storyteller-7m"), "--draft",
-                                str(models / "storyteller-1m"), "--temperature", temperature,
-                                *more]) for temperature in ("0", "0.7")]
-        return ", ".join(told)
+        return ", ".join(self.speculation(models / "storyteller-7m", models / "storyteller-1m",
+                                          "--temperature", temperature, *more)
+                         for temperature in ("0", "0.7"))
 
     def bench_large_pair(self):
         """Measures a large target with synthetic acceptance, through the whole engine."""
-        target, draft = ("tiny", "tiny") if self.is_quick else ("llama-8b", "llama-1b")
-        place = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
-        need = 0 if self.is_quick else 20 << 30
-        if shutil.disk_usage(place).free < need:
-            place = tempfile.gettempdir()
-        if shutil.disk_usage(place).free < need:
-            raise Skipped(f"{place} does not have {need >> 30} GiB of free space")
+        target, draft, need, memory, tokens, repeat = (
+            ("tiny", "tiny", 0, "64M", "8", "1") if self.is_quick else
+            ("llama-8b", "llama-1b", 20 << 30, "4G", "64", "3"))
+        place = next((place for place in ("/dev/shm", tempfile.gettempdir())
+                      if os.path.isdir(place) and shutil.disk_usage(place).free >= need), None)
+        if place is None:
+            raise Skipped(f"{tempfile.gettempdir()} does not have {need >> 30} GiB of free space")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             for role, shape in (("target", target), ("draft", draft)):
                 self.output_of([self.program("tandem"), "make-random", "--shape", shape, "--out",
                                 f"{folder}/{role}"])
-            return self.benchmark([
-                "speculation", "--device", self.device, "--target", f"{folder}/target", "--draft",
-                f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4", "--kv-memory", "64M" if self.is_quick else "4G", "--num-prompts", "1",
-                "--max-tokens", "8" if self.is_quick else "64", "--repeat",
-                "1" if self.is_quick else "3"])
+            return self.speculation(
+                f"{folder}/target", f"{folder}/draft", "--synthetic-acceptance", "0.8", "-k", "4",
+                "--num-prompts", "1", "--kv-memory", memory, "--max-tokens", tokens, "--repeat",
+                repeat)
 
     # ---- The end ----
 
@@ -426,8 +442,7 @@ def read_safetensors(path):
 
 def same(one, other):
     """Returns the length of the common prefix of two lists."""
-    least = min(len(one), len(other))
-    return next((i for i in range(least) if one[i] != other[i]), least)
+    return len(os.path.commonprefix([one, other]))
 
 
 def table(keys, lines):
@@ -447,44 +462,12 @@ def limit_of(text):
     return name, float(seconds)
 
 
-def groups(checks):
-    """Returns the steps (name, limit in seconds, action) of each group: single kernels first, then
-    correctness, then speed, then PyTorch's speed, then the slow tools."""
-    def bench(name, limit):
-        return f"bench-{name}", limit, lambda: checks.bench_shape(name)
-
-    def torch(name, limit):
-        return f"torch-{name}", limit, lambda: checks.torch_shape(name)
-
-    return [
-        [("nvidia-smi", 10, checks.nvidia_smi),
-         ("kernel-lab", LAB_SECONDS + 15, checks.kernel_lab)],
-        [("gpu_test", 190, lambda: checks.test_program([], "*")),
-         ("golden", 110, checks.golden),
-         ("pair", 60, checks.pair),
-         bench("llama-8b", 150)],
-        [bench("llama-1b", 90),
-         bench("llama-8b-32k", 60),
-         bench("llama-8b-q4_k", 100),
-         ("bench-pair", 60, checks.bench_pair),
-         ("bench-large-pair", 200, checks.bench_large_pair)],
-        [torch("llama-8b", 110),
-         torch("llama-1b", 70),
-         torch("llama-8b-32k", 70),
-         bench("llama-8b-q8_0", 100),
-         bench("qwen3-8b", 110),
-         bench("qwen3-0.6b", 60)],
-        [("memcheck", 200, lambda: checks.sanitizer("memcheck")),
-         ("racecheck", 200, lambda: checks.sanitizer("racecheck")),
-         bench("llama-70b-q4_k", 120)],
-    ]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", nargs="?", help="folder for the results")
-    parser.add_argument("--group", type=int, help="which group of steps [all]")
+    parser.add_argument("out", nargs="?", type=pathlib.Path, help="folder for the results")
+    parser.add_argument("--group", type=int, choices=range(1, len(GROUPS) + 1), metavar="N",
+                        help="which group of steps [all]")
     parser.add_argument("--only", default="", help="comma-separated steps [all]")
     parser.add_argument("--list", action="store_true", help="print groups, steps and limits")
     parser.add_argument("--device", default="cuda:0",
@@ -494,35 +477,32 @@ def main():
     parser.add_argument("--limit", type=limit_of, action="append", default=[],
                         metavar="STEP=SECONDS", help="change a step's limit; repeatable")
     parser.add_argument("--quick", action="store_true", help="use small sizes, to try the steps")
-    parser.add_argument("--programs", help="folder of tandem and gpu_test [this file's]")
-    parser.add_argument("--data", help="folder of models/ and tests/data/ [this file's]")
+    parser.add_argument("--programs", type=pathlib.Path, default=HERE,
+                        help="folder of tandem and gpu_test [this file's]")
+    parser.add_argument("--data", type=pathlib.Path, help="folder of models/ and tests/data/ "
+                        "[this file's, or without them there the current folder]",
+                        default=HERE if (HERE / "tests/data").is_dir() else pathlib.Path.cwd())
     arguments = parser.parse_args()
-    if arguments.data is None and not (HERE / "tests/data").is_dir():
-        arguments.data = os.getcwd()
     if arguments.list:
-        for number, steps in enumerate(groups(Checks), 1):
-            for name, limit, _ in [("device", DEVICE_SECONDS, None), *steps]:
+        for number, steps in enumerate(GROUPS, 1):
+            for name, limit in {"device": DEVICE_SECONDS, **steps}.items():
                 print(number, name, limit)
         return
     if arguments.out is None:
         parser.error("out: the folder for the results must be given")
+    chosen = [GROUPS[arguments.group - 1]] if arguments.group else GROUPS
+    steps = dict(itertools.chain.from_iterable(group.items() for group in chosen))
+    only = list(filter(None, arguments.only.split(",")))
+    if unknown := set(only) - set(steps):
+        parser.error(f"--only: {', '.join(sorted(unknown))}: must be among {', '.join(steps)}")
     checks = Checks(arguments)
-    every = groups(checks)
-    if arguments.group is not None and not 1 <= arguments.group <= len(every):
-        parser.error(f"--group: must be from 1 to {len(every)}, got {arguments.group}")
-    steps = every[arguments.group - 1] if arguments.group else sum(every, [])
-    only = [name for name in arguments.only.split(",") if name]
-    unknown = set(only) - {name for name, _, _ in steps}
-    if unknown:
-        parser.error(f"--only: {', '.join(sorted(unknown))}: must be among "
-                     + ", ".join(name for name, _, _ in steps))
     checks.step("device", DEVICE_SECONDS, checks.find_device, needs_device=False)
-    for name, limit, action in steps:
+    for name, limit in steps.items():
         if not only or name in only:
-            checks.step(name, limit, action)
+            checks.step(name, limit, checks.action(name))
     print("\n" + checks.summary())
-    bad = any(line.get("status") in ("failed", "timeout") for line in checks.lines)
-    sys.exit(1 if bad else 0)
+    if any(line.get("status") in ("failed", "timeout") for line in checks.lines):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
