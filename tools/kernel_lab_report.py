@@ -7,7 +7,6 @@ more than once, the last result counts. Exits with 1 if a line failed or has oth
 """
 
 import argparse
-import collections
 import datetime
 import json
 import pathlib
@@ -15,7 +14,6 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GROUPS = ("bandwidth", "bits", "probe", "product", "pack", "attention", "sampling", "pass", "fault")
 # The fields that a measurement of a group must have, besides those of every line.
 NEEDED = {"bandwidth": ("gb_per_s",), "bits": ("compared", "mismatches"), "probe": (),
           "product": ("model", "dtype", "outputs", "inputs", "rows", "bytes", "median_us", "mismatches"),
@@ -24,61 +22,46 @@ NEEDED = {"bandwidth": ("gb_per_s",), "bits": ("compared", "mismatches"), "probe
           "sampling": ("rows", "median_us", "mismatches"),
           "pass": ("model", "dtype", "rows", "batch", "context", "bytes", "median_us", "mismatches"),
           "fault": ()}
-TEXTS = {"line", "group", "op", "model", "dtype", "kv", "error"}
+# The types of fields, and their names in messages; the others are numbers.
+TYPES = {"never_run": (bool, "true or false"), "quick": (bool, "true or false"), "end": (bool, "true or false"),
+         "skipped": (list, "a list"),
+         **dict.fromkeys(("line", "group", "op", "model", "dtype", "kv", "error", "machine", "capability", "driver"),
+                         (str, "a text"))}
 PROBED = ("cycles", "bytes_per_cycle", "gb_per_s", "node_us", "graph_us")
 
-# Goals on an H200, in us, each after the time of 2026-11-26. Passes of context 0 by model, type of
-# weights and rows; attention of a layer of one row, by context; cuts, by operation.
-PASS_GOALS = {("llama-8b", "bf16", 1): (6490, 3700), ("llama-8b", "bf16", 5): (7650, 3800),
-              ("llama-8b", "bf16", 16): (5880, 3900), ("llama-8b", "bf16", 64): (11000, 5000),
-              ("llama-8b", "q8_0", 1): (None, 2100), ("llama-8b", "q4_k", 1): (None, 1500),
-              ("llama-1b", "bf16", 1): (1510, 710)}
-ATTENTION_GOALS = {4096: (17, 5), 32768: (None, 34)}
+# Goals on an H200, in us, each after the time of 2026-11-26, by the names that case_of gives.
+GOALS = {"pass llama-8b bf16 1 rows": (6490, 3700), "pass llama-8b bf16 5 rows": (7650, 3800),
+         "pass llama-8b bf16 16 rows": (5880, 3900), "pass llama-8b bf16 64 rows": (11000, 5000),
+         "pass llama-8b q8_0 1 rows": (None, 2100), "pass llama-8b q4_k 1 rows": (None, 1500),
+         "pass llama-1b bf16 1 rows": (1510, 710),
+         "attention after 4096": (17, 5), "attention after 32768": (None, 34), "top_p of a row": (380, 30)}
 PROMPT_GOAL_TFLOPS = 420
-SAMPLING_GOALS = {"top_p": (380, 30)}
 
 
 class BadInput(Exception):
     pass
 
 
-def check(path, number, line):
-    """Checks a line of results; a fault names file, line and field."""
-    def fail(field, why):
-        raise BadInput(f"{path}: line {number}: {field}: {why}")
-
+def check(line):
+    """Checks a line of results; a fault names the field."""
     if not isinstance(line, dict):
-        fail("line", "must be an object")
-    if "kernel_lab" in line:
-        for field in ("machine", "capability", "driver"):
-            if not isinstance(line.get(field), str):
-                fail(field, "must be a text")
-        return
-    if "end" in line:
-        if not isinstance(line.get("skipped"), list):
-            fail("skipped", "must be a list")
-        return
-    for field in ("line", "group", "op"):
-        if field not in line:
-            fail(field, "is missing")
+        raise BadInput("line: must be an object")
     for field, value in line.items():
-        if field in TEXTS:
-            if not isinstance(value, str):
-                fail(field, f"must be a text, got {json.dumps(value)}")
-        elif field == "never_run":
-            if not isinstance(value, bool):
-                fail(field, f"must be true or false, got {json.dumps(value)}")
-        elif isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-            fail(field, f"must be a number of at least 0, got {json.dumps(value)}")
-    if line["group"] not in GROUPS:
-        fail("group", f"must be one of {', '.join(GROUPS)}, got {line['group']}")
-    if "error" in line:
-        return
-    for field in NEEDED[line["group"]]:
+        *kinds, words = TYPES.get(field, (int, float, "a number of at least 0"))
+        if type(value) not in kinds or field not in TYPES and value < 0:
+            raise BadInput(f"{field}: must be {words}, got {json.dumps(value)}")
+    needed = ("line", "group", "op")
+    if "kernel_lab" in line or "end" in line:
+        needed = ("machine", "capability", "driver") if "kernel_lab" in line else ("skipped",)
+    elif (group := line.get("group")) is not None:
+        if group not in NEEDED:
+            raise BadInput(f"group: must be one of {', '.join(NEEDED)}, got {group}")
+        needed += NEEDED[group] if "error" not in line else ()
+    for field in needed:
         if field not in line:
-            fail(field, "is missing")
+            raise BadInput(f"{field}: is missing")
         if field in ("median_us", "gb_per_s") and line[field] == 0:
-            fail(field, "must not be 0")
+            raise BadInput(f"{field}: must not be 0")
 
 
 class Results:
@@ -89,25 +72,33 @@ class Results:
         self.date = datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             try:
-                line = json.loads(text)
-            except ValueError as error:
+                self._add(json.loads(text))
+            except json.JSONDecodeError as error:
                 raise BadInput(f"{path}: line {number}: not JSON: {error}") from None
-            check(path, number, line)
-            if "kernel_lab" in line:
-                if self.facts and any(self.facts[f] != line[f] for f in ("machine", "driver")):
-                    raise BadInput(f"{path}: line {number}: machine: differs from that of an earlier run")
-                self.facts = line
-            elif self.facts is None:
-                raise BadInput(f"{path}: line {number}: kernel_lab: the line of the machine must come first")
-            elif "end" in line:
-                self.skipped = line["skipped"]
-            else:
-                self.lines[line["line"]] = line
+            except BadInput as fault:
+                raise BadInput(f"{path}: line {number}: {fault}") from None
         if self.facts is None:
             raise BadInput(f"{path}: line 1: kernel_lab: is missing, because the file is empty")
         self.skipped = [name for name in self.skipped if name not in self.lines]
         read = self.lines.get("bandwidth/read", {})
         self.bandwidth = read.get("gb_per_s")  # None if that line failed
+
+    def _add(self, line):
+        check(line)
+        if "kernel_lab" in line:
+            if self.facts and any(self.facts[f] != line[f] for f in ("machine", "driver")):
+                raise BadInput("machine: differs from that of an earlier run")
+            self.facts = line
+        elif self.facts is None:
+            raise BadInput("kernel_lab: the line of the machine must come first")
+        elif "end" in line:
+            self.skipped = line["skipped"]
+        else:
+            self.lines[line["line"]] = line
+
+    def floor_of(self, line):
+        """The time in us to read a line's bytes; None if the bandwidth or the bytes are not known."""
+        return line["bytes"] / self.bandwidth * 1e-3 if self.bandwidth and "bytes" in line else None
 
     def measured(self, group):
         return [line for line in self.lines.values() if line["group"] == group and "error" not in line]
@@ -133,7 +124,7 @@ def table(title, keys, rows):
 
 def by_shape(lines, fields):
     """Groups the variants of each shape."""
-    shapes = collections.OrderedDict()
+    shapes = {}
     for line in lines:
         shapes.setdefault(tuple(line.get(field) for field in fields), []).append(line)
     return shapes
@@ -158,9 +149,7 @@ def choices(results, group, fields):
             rows.append([*shape, "none", None, None, None, None])
             continue
         first = next((line["median_us"] for line in variants if line["variant"] == 0), None)
-        floor = None
-        if results.bandwidth and "bytes" in best:
-            floor = best["bytes"] / results.bandwidth * 1e-3
+        floor = results.floor_of(best)
         rows.append([*shape, best["variant"], best["median_us"], first, floor,
                      floor / best["median_us"] if floor else None])
     return rows
@@ -173,7 +162,7 @@ def class_of(rows):
 def variant_table(results, group, fields):
     """Rows: operation, type, class of rows, variant, how often it is chosen, and how much longer than the chosen one it
     takes: the mean and the largest ratio."""
-    found = collections.OrderedDict()
+    found = {}
     for shape, variants in by_shape(results.measured(group), fields).items():
         best = best_of(variants)
         if best is None or len(variants) == 1:
@@ -188,26 +177,23 @@ def variant_table(results, group, fields):
         found.items(), key=lambda item: tuple(str(part) for part in item[0]))]
 
 
+def case_of(line):
+    """The name of a measurement among the goals."""
+    if line["group"] == "pass" and (line["context"], line["batch"]) == (0, 1):
+        return f"pass {line['model']} {line['dtype']} {line['rows']} rows"
+    if line["group"] == "attention" and line["kv"] == "bf16" and line["rows"] == line["batch"] == 1:
+        return f"attention after {line['context']}"
+    return f"{line['op']} of a row" if line["group"] == "sampling" and line["rows"] == 1 else None
+
+
 def goal_rows(results):
     rows = []
-
-    def add(what, line, goals):
-        floor = line["bytes"] / results.bandwidth * 1e-3 if results.bandwidth and "bytes" in line else None
-        rows.append([what, goals[0], line["median_us"], goals[1], floor, line["median_us"] / goals[1]])
-
-    for line in results.measured("pass"):
-        goals = PASS_GOALS.get((line["model"], line["dtype"], line["rows"]))
-        if goals and line["context"] == 0 and line["batch"] == 1:
-            add(f"pass {line['model']} {line['dtype']} {line['rows']} rows", line, goals)
-    for line in results.measured("attention"):
-        goals = ATTENTION_GOALS.get(line["context"])
-        if goals and line["kv"] == "bf16" and line["rows"] == line["batch"] == 1:
-            add(f"attention after {line['context']}", line, goals)
-    for op, goals in SAMPLING_GOALS.items():
-        of_op = [line for line in results.measured("sampling") if line["op"] == op and line["rows"] == 1]
-        best = best_of(of_op)
-        if best:
-            add(f"{op} of a row", best, goals)
+    for case, (before, goal) in GOALS.items():
+        lines = [line for line in results.lines.values() if "error" not in line and case_of(line) == case]
+        if case.endswith("of a row"):
+            lines = filter(None, [best_of(lines)])
+        rows += [[case, before, line["median_us"], goal, results.floor_of(line), line["median_us"] / goal]
+                 for line in lines]
     return rows
 
 
