@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -161,13 +162,15 @@ class Tandem:
         if not os.path.exists(path):
             fail(f"{path} is missing; build it with ./dev build or choose another with --bin")
 
+    def run(self, *arguments, **how):
+        return subprocess.run([self.path, *arguments], capture_output=True, text=True, timeout=self.timeout, **how)
+
     def version(self):
-        return subprocess.run([self.path, "--version"], capture_output=True, text=True).stdout.strip()
+        return self.run("--version").stdout.strip()
 
     def try_json(self, *arguments):
         """Runs `tandem ARGUMENTS --json`. Returns the JSON and "", or None and the error."""
-        done = subprocess.run([self.path, *arguments, *self.threads, "--json"], capture_output=True, text=True,
-                              timeout=self.timeout)
+        done = self.run(*arguments, *self.threads, "--json")
         return (json.loads(done.stdout), "") if done.returncode == 0 else (None, done.stderr.strip())
 
     def json(self, *arguments):
@@ -178,15 +181,12 @@ class Tandem:
 
     def ids(self, model, text):
         """Returns the token ids of `text`, without tokens in front."""
-        done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--text", text], capture_output=True,
-                              text=True, check=True)
-        return json.loads(done.stdout)["ids"]
+        return json.loads(self.run("tokenize", "--tokenizer", model, "--text", text, check=True).stdout)["ids"]
 
     def chat_ids(self, model, messages):
         """Returns the token ids of each message, as a conversation of one message in the model's chat format."""
         lines = "".join(json.dumps({"text": message}) + "\n" for message in messages)
-        done = subprocess.run([self.path, "tokenize", "--tokenizer", model, "--chat", "--jsonl", "-"], input=lines,
-                              capture_output=True, text=True, check=True)
+        done = self.run("tokenize", "--tokenizer", model, "--chat", "--jsonl", "-", input=lines, check=True)
         return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
 
     def first_token(self, *arguments):
@@ -279,17 +279,9 @@ def write_json(args, **report):
 
 
 def machine(threads):
-    model, flags = platform.processor(), ""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    model = line.split(":", 1)[1].strip()
-                if line.startswith("flags"):
-                    flags = line
-    except OSError:
-        pass
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        told = dict(re.findall(r"^(\S.*?)\s*: (.*)$", file.read(), re.MULTILINE))
     wanted = ["avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16"]
-    return {"cpu": model, "cores": os.cpu_count(), "threads": threads,
-            "instructions": [flag for flag in wanted if f" {flag}" in flags],
+    return {"cpu": told.get("model name", platform.processor()), "cores": os.cpu_count(), "threads": threads,
+            "instructions": [flag for flag in wanted if flag in told.get("flags", "").split()],
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")}

@@ -400,10 +400,10 @@ class Continuation(unittest.TestCase):
         lines = []
         log = self.module.LogTail(process.stderr, lambda line: lines.append(len(line)))
         self.assertEqual(process.wait(), 0)
-        log.await_end()
+        log.join()
         process.stderr.close()
         text = log.text()
-        self.assertLessEqual(len(text), self.module.KEPT_BYTES)
+        self.assertLessEqual(len(text), self.module.KEPT_LINES * self.module.LONGEST_LINE)
         self.assertIn("line 399\n", text)
         self.assertNotIn("line 100\n", text)
         self.assertEqual(sum(lines), sum(len(f"line {i}") + 30000 for i in range(400)))

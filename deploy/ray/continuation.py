@@ -7,7 +7,7 @@ import threading
 PREFIX_CHARACTERS = 256  # the part of a prompt that chooses the replica
 # The headers by which the server decides about a request. Without the browser's headers a web page of any origin would look like a program.
 FORWARDED = ("host", "origin", "sec-fetch-site", "content-type", "authorization", "x-request-id")
-KEPT_BYTES = 64 << 10  # size of the kept part of a server's log
+KEPT_LINES = 256  # of a server's log
 LONGEST_LINE = 4 << 10  # a longer line is split
 
 
@@ -20,30 +20,21 @@ def forwarded(headers):
     return {name: headers[name] for name in FORWARDED if name in headers}
 
 
-class LogTail:
-    """Reads a process's output line by line until it ends, and keeps the last part. Thread-safe."""
+class LogTail(threading.Thread):
+    """Reads a process's output line by line until it ends, and keeps the last lines. Thread-safe."""
 
     def __init__(self, stream, on_line=lambda line: None):
-        self._stream, self._on_line = stream, on_line
-        self._lines, self._size, self._lock = collections.deque(), 0, threading.Lock()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        super().__init__(daemon=True)
+        self._stream, self._on_line, self._lines = stream, on_line, collections.deque(maxlen=KEPT_LINES)
+        self.start()
 
-    def _read(self):
+    def run(self):
         while line := self._stream.readline(LONGEST_LINE):
-            with self._lock:
-                self._lines.append(line)
-                self._size += len(line)
-                while self._size > KEPT_BYTES:
-                    self._size -= len(self._lines.popleft())
+            self._lines.append(line)
             self._on_line(line.decode(errors="replace").rstrip("\n"))
 
     def text(self):
-        with self._lock:
-            return b"".join(self._lines).decode(errors="replace")
-
-    def await_end(self):
-        self._thread.join()
+        return b"".join(self._lines).decode(errors="replace")
 
 
 def prefix_of(body):
