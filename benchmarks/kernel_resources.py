@@ -115,15 +115,8 @@ def compare(arch, found, expected, same_compiler):
             continue
         for column in COLUMNS:
             got, want = found[kernel][column], expected[kernel][column]
-            if same_compiler:
-                fits = got == want
-            elif column == "local":
-                fits = got <= want
-            elif column == "blocks":
-                fits = got >= want
-            else:
-                fits = column not in TENSOR or (got > 0) == (want > 0)
-            if not fits:
+            other = {"local": got <= want, "blocks": got >= want, **dict.fromkeys(TENSOR, (got > 0) == (want > 0))}
+            if not (got == want if same_compiler else other.get(column, True)):
                 wrong.append(f"{arch} {kernel}: {column} is {got}, expected {want}")
     return wrong
 
@@ -234,12 +227,9 @@ def with_table(page, text):
 def write(version, found, shared):
     # One kernel per line, so that diffs show single kernels.
     kernels = sorted({kernel for of in found.values() for kernel in of})
-    lines = [json.dumps(kernel) + ": " +
-             json.dumps({arch: list(of[kernel].values()) for arch, of in found.items() if kernel in of})
-             for kernel in kernels]
-    EXPECTED.write_text("{\n" + json.dumps("nvcc") + ": " + json.dumps(version) + ",\n" + json.dumps("columns") +
-                        ": " + json.dumps(COLUMNS) + ",\n" + json.dumps("kernels") + ": {\n  " +
-                        ",\n  ".join(lines) + "\n}}\n")
+    lines = ",\n  ".join(f"{json.dumps(kernel)}: " + json.dumps({
+        arch: list(of[kernel].values()) for arch, of in found.items() if kernel in of}) for kernel in kernels)
+    EXPECTED.write_text(f'{{\n"nvcc": "{version}",\n"columns": {json.dumps(COLUMNS)},\n"kernels": {{\n  {lines}\n}}}}\n')
     PAGE.write_text(with_table(PAGE.read_text(), table(found["sm_90a"], shared)))
 
 

@@ -30,6 +30,15 @@ WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 PREFIXES = (("language_model.model.", "model."), ("model.language_model.", "model."), ("language_model.lm_head", "lm_head"))
 OTHERS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 GEMMA = ("gemma2", "gemma3")
+# The keys of all architectures, and further keys of some: key in the file, key in config.json.
+KEYS = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
+        "feed_forward_length": "intermediate_size", "vocab_size": "vocab_size"}
+NORM = {"attention.layer_norm_rms_epsilon": "rms_norm_eps"}
+FLOATS = {"cohere2": {"attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale"},
+          "granite": {**NORM, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+                      "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"},
+          "gemma2": {**NORM, "attn_logit_softcapping": "attn_logit_softcapping",
+                     "final_logit_softcapping": "final_logit_softcapping"}}
 NUMPY = {"F32": numpy.float32, "F16": numpy.float16}
 
 
@@ -89,36 +98,22 @@ class Converter:
 
     def add_keys(self):
         config = self.config
-        for key, name in (("context_length", "max_position_embeddings"), ("embedding_length", "hidden_size"),
-                          ("block_count", "num_hidden_layers"), ("feed_forward_length", "intermediate_size"),
-                          ("vocab_size", "vocab_size")):
-            self.uint32(key, config[name])
-        self.uint32("attention.head_count", self.heads)
-        self.uint32("attention.head_count_kv", self.kv_heads)
-        self.uint32("attention.key_length", self.head_size)
-        self.uint32("attention.value_length", self.head_size)
-        if self.has("cohere2"):
-            self.float32("attention.layer_norm_epsilon", config["layer_norm_eps"])
-            self.float32("logit_scale", config["logit_scale"])
-        else:
-            self.float32("attention.layer_norm_rms_epsilon", config["rms_norm_eps"])
-        if self.has("granite"):
-            for key, name in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
-                              ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
-                self.float32(key, config[name])
         experts = config.get("num_local_experts", config.get("num_experts"))
+        whole = {**{key: config[name] for key, name in KEYS.items()},
+                 "attention.head_count": self.heads, "attention.head_count_kv": self.kv_heads,
+                 "attention.key_length": self.head_size, "attention.value_length": self.head_size}
         if experts:
-            self.uint32("expert_count", experts)
-            self.uint32("expert_used_count", config["num_experts_per_tok"])
+            whole.update({"expert_count": experts, "expert_used_count": config["num_experts_per_tok"]})
         if self.has("qwen3moe"):
-            self.uint32("expert_feed_forward_length", config["moe_intermediate_size"])
-        if self.has("gemma2"):
-            self.float32("attn_logit_softcapping", config["attn_logit_softcapping"])
-            self.float32("final_logit_softcapping", config["final_logit_softcapping"])
-        if self.has("gemma2", "gemma3", "cohere2", "phi3"):
-            self.uint32("attention.sliding_window", config["sliding_window"] or 0)
+            whole["expert_feed_forward_length"] = config["moe_intermediate_size"]
+        if self.has(*GEMMA, "cohere2", "phi3"):
+            whole["attention.sliding_window"] = config["sliding_window"] or 0
         if self.has("gemma3"):
-            self.uint32("attention.sliding_window_pattern", config.get("sliding_window_pattern", 6))
+            whole["attention.sliding_window_pattern"] = config.get("sliding_window_pattern", 6)
+        for key, value in whole.items():
+            self.uint32(key, value)
+        for key, name in FLOATS.get(self.architecture, NORM).items():
+            self.float32(key, config[name])
         self.add_rope()
 
     def add_rope(self):

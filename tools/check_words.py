@@ -104,18 +104,16 @@ def listed_files(root: pathlib.Path) -> list[str]:
     return sorted(name for name in names if not name.startswith(("build/", ".git/")) and (root / name).is_file())
 
 
-def files_of(root: pathlib.Path) -> list[str]:
-    """Paths of the files to read."""
-    def is_read(name: str) -> bool:
-        path = pathlib.PurePosixPath(name)
-        is_text = path.suffix in CODE | SCRIPTS | {".md"} or path.name in SCRIPT_NAMES
-        return is_text and "/data/" not in name and name not in OWN_FILES
-
-    return list(filter(is_read, listed_files(root)))
+def is_read(name: str) -> bool:
+    """Whether the check reads a file of this path."""
+    path = pathlib.PurePosixPath(name)
+    is_text = path.suffix in CODE | SCRIPTS | {".md"} or path.name in SCRIPT_NAMES
+    return is_text and "/data/" not in name and name not in OWN_FILES
 
 
 def all_hits(root: pathlib.Path) -> list[Hit]:
-    return [hit for path in files_of(root) for hit in hits_in(path, (root / path).read_text(encoding="utf-8"))]
+    return [hit for path in filter(is_read, listed_files(root))
+            for hit in hits_in(path, (root / path).read_text(encoding="utf-8"))]
 
 
 def allowed_in(text: str) -> list[tuple[str, str]]:
@@ -150,7 +148,7 @@ def main() -> int:
     hits = all_hits(ROOT)
     if args.list:
         for hit in hits:
-            if any(hit.path == path.rstrip("/") or hit.path.startswith(path.rstrip("/") + "/") for path in args.list):
+            if any(pathlib.PurePosixPath(hit.path).is_relative_to(path) for path in args.list):
                 print(f"{hit.path}:{hit.line}: {hit.rule.name}: {hit.text[:160]}")
         return 0
     try:

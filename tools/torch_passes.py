@@ -14,21 +14,11 @@ import json
 import statistics
 import sys
 import time
+import types
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
-
-
-class Layer:
-    def __init__(self, config, make):
-        hidden, ffn = config["hidden_size"], config["intermediate_size"]
-        dim = config["head_dim"]
-        self.qkv = make((config["num_attention_heads"] + 2 * config["num_key_value_heads"]) * dim,
-                        hidden)
-        self.out = make(hidden, config["num_attention_heads"] * dim)
-        self.gate_up = make(2 * ffn, hidden)
-        self.down = make(hidden, ffn)
 
 
 class Decoder:
@@ -47,7 +37,12 @@ class Decoder:
         self.kv_heads = config["num_key_value_heads"]
         self.dim = config["head_dim"]
         self.embedding = make(config["vocab_size"], config["hidden_size"])
-        self.layers = [Layer(config, make) for _ in range(config["num_hidden_layers"])]
+        hidden, ffn = config["hidden_size"], config["intermediate_size"]
+        self.layers = [types.SimpleNamespace(
+            qkv=make((self.heads + 2 * self.kv_heads) * self.dim, hidden),
+            out=make(hidden, self.heads * self.dim),
+            gate_up=make(2 * ffn, hidden), down=make(hidden, ffn))
+            for _ in range(config["num_hidden_layers"])]
         tied = config.get("tie_word_embeddings", False)
         self.head = self.embedding if tied else make(*self.embedding.shape)
         ones = {"dtype": torch.bfloat16, "device": device}

@@ -1,4 +1,5 @@
 """Runs the program `tandem` with one target, and finds the form of the target's prompts. Needs only the standard library."""
+import functools
 import json
 import subprocess
 import tempfile
@@ -8,7 +9,6 @@ class Program:
 
     def __init__(self, program, target, options=()):
         self.program, self.target, self.options = program, target, list(options)
-        self.known = None  # the result of inspect
 
     def run(self, *command, lines=None, partial=False):
         """Runs a command and returns its output; with `partial` also if it failed for some lines."""
@@ -18,10 +18,9 @@ class Program:
             raise RuntimeError(error.removeprefix("tandem: error: "))
         return done.stdout
 
+    @functools.cache
     def inspect(self):
-        if self.known is None:
-            self.known = json.loads(self.run("inspect", self.target, "--json"))
-        return self.known
+        return json.loads(self.run("inspect", self.target, "--json"))
 
     def tokenize(self, texts, *options):
         """Returns the ids of texts without a prefix, encoded as ordinary text unless options of `tokenize` say otherwise."""
@@ -29,20 +28,20 @@ class Program:
         printed = self.run("tokenize", "--tokenizer", self.target, "--jsonl", "-", *options, lines=lines)
         return [json.loads(line)["ids"] for line in printed.split("\n") if line]
 
-    def generate(self, prompts, *options):
-        """Returns the answers in the order of `prompts`, which are dicts in the form of `generate --prompts`; some may be {"error": ...}."""
+    def read(self, command, prompts, *options, **how):
+        """Runs a command on the target with a file of prompts."""
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
             file.flush()
-            return json.loads(self.run("generate", "--target", self.target, "--prompts", file.name, "--json", *options, *self.options,
-                                       partial=True))
+            return self.run(command, "--target", self.target, "--prompts", file.name, *options, *self.options, **how)
+
+    def generate(self, prompts, *options):
+        """Returns the answers in the order of `prompts`, which are dicts in the form of `generate --prompts`; some may be {"error": ...}."""
+        return json.loads(self.read("generate", prompts, "--json", *options, partial=True))
 
     def features(self, texts, layers, out):
         """Writes the inputs of these layers for each token of texts, which are lists of ids (`tandem features`)."""
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.writelines(json.dumps({"prompt_ids": ids}) + "\n" for ids in texts)
-            file.flush()
-            self.run("features", "--target", self.target, "--layers", ",".join(layers), "--prompts", file.name, "--out", out, *self.options)
+        self.read("features", [{"prompt_ids": ids} for ids in texts], "--layers", ",".join(layers), "--out", out)
 
     def write(self, prompts, *options):
         return self.generate(prompts, "--drafter", "none", "-k", 0, *options)
