@@ -50,15 +50,17 @@ def gaps(times, began, ended):
 
 def start(form, args, options):
     """Starts the servers; returns those that read prompts, and those that write answers."""
-    half = str(max(args.threads // 2, 1))
-    if form == "one server":
-        server = serving.Server(args.bin, [*options, "--threads", str(args.threads)])
-        return [server], [server]
-    if form == "replicas":
-        servers = [serving.Server(args.bin, [*options, "--threads", half]) for _ in range(2)]
-        return servers, servers
-    servers = [serving.Server(args.bin, [*options, "--threads", half, "--kv-transfer", "127.0.0.1:0"]) for _ in range(2)]
-    return servers[:1], servers[1:]
+    num_servers = 1 if form == "one server" else 2
+    transfer = ["--kv-transfer", "127.0.0.1:0"] if form == "disaggregated" else []
+    threads = ["--threads", str(max(args.threads // num_servers, 1))]
+    servers = [serving.Server(args.bin, [*options, *threads, *transfer]) for _ in range(num_servers)]
+    return (servers[:1], servers[1:]) if transfer else (servers, servers)
+
+
+def hand_over(prefill, decode, body):
+    """Returns the answers of the server that reads the prompt, and of the one that goes on with its pages."""
+    read = prefill.call("/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
+    return read, decode.call("/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
 
 
 def first_token(form, readers, writers, prompt, number):
@@ -68,8 +70,7 @@ def first_token(form, readers, writers, prompt, number):
     if form != "disaggregated":
         readers[number % len(readers)].call("/v1/completions", body)
         return time.perf_counter() - began, 0
-    read = readers[0].call("/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
-    answer = writers[0].call("/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+    _, answer = hand_over(readers[0], writers[0], body)
     return time.perf_counter() - began, answer["usage"]["prompt_tokens_details"]["transfer_tokens"]
 
 
@@ -160,9 +161,8 @@ def transfer(args, options):
         for turn in range(args.turns):
             prompt = kv_store.prompt_of(prefill, args.tokens, 20 + turn)
             body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-            read = prefill.call("/v1/completions", {**body, "kv_transfer_params": {"do_remote_decode": True}})
             before = decode.metrics()
-            answer = decode.call("/v1/completions", {**body, "kv_transfer_params": read["kv_transfer_params"]})
+            read, answer = hand_over(prefill, decode, body)
             after = decode.metrics()
             if answer["usage"]["prompt_tokens_details"]["transfer_tokens"] < 0.9 * args.tokens:
                 lib.fail(f"too few tokens were transferred: {answer['usage']}")

@@ -80,12 +80,8 @@ class Server:
 
     def metrics(self):
         """Returns every sample of /metrics by its name and labels, as they are written there."""
-        samples = {}
-        for line in self.get("/metrics").splitlines():
-            if line and not line.startswith("#"):
-                name, value = line.rsplit(" ", 1)
-                samples[name] = float(value)
-        return samples
+        samples = re.findall(r"^([^#\n].*) (.+)$", self.get("/metrics"), re.MULTILINE)
+        return {name: float(value) for name, value in samples}
 
     def await_idle(self, seconds=math.inf):
         """Waits until no request is running or waiting. Returns False if `seconds` have passed before that."""
@@ -100,8 +96,8 @@ class Server:
     def cpu_seconds(self):
         """Returns the processor time of all threads so far."""
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+            user, system = file.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / TICK
 
     def resident_bytes(self):
         return lib.status_bytes(f"/proc/{self.process.pid}/status", "VmRSS")
@@ -135,20 +131,14 @@ class Stream:
 
     def tokens(self):
         """Returns [(seconds, tokens of one event)]; for a stream that was cut off, its complete events."""
-        found, place, arrival = [], 0, 0
-        while True:
-            start = self.data.find(b"data: {", place)
-            if start < 0:
-                return found
-            end = self.data.find(b"\n\n", start)
-            if end < 0:
-                return found
-            while self.arrivals[arrival][1] < end + 2:
+        found, arrival = [], 0
+        for event in re.finditer(rb"data: \{.*?\n\n", self.data, re.DOTALL):
+            while self.arrivals[arrival][1] < event.end():
                 arrival += 1
-            ids = re.search(rb'"token_ids":\[([^\]]*)\]', self.data[start:end])
-            if ids and ids.group(1):
-                found.append((self.arrivals[arrival][0], ids.group(1).count(b",") + 1))
-            place = end + 2
+            ids = re.search(rb'"token_ids":\[([^\]]+)\]', event[0])
+            if ids:
+                found.append((self.arrivals[arrival][0], ids[1].count(b",") + 1))
+        return found
 
     def status(self):
         return int(self.data[9:12]) if len(self.data) >= 12 else 0

@@ -31,6 +31,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 # Only tests with small shapes: under a sanitizer a test takes about a hundred times as long.
+SANITIZERS = ("memcheck", "racecheck")
 SANITIZED_TESTS = "-*Long*:BenchDevice*:Meter.Replays*"
 # Time limit of a group in seconds, including the search for the device.
 GROUP_SECONDS = 570
@@ -178,6 +179,8 @@ class Checks:
         kind, _, shape = name.partition("-")
         if shape in SHAPES:
             return functools.partial(getattr(self, f"{kind}_shape"), shape)
+        if name in SANITIZERS:
+            return functools.partial(self.sanitizer, name)
         return getattr(self, name.replace("-", "_"))
 
     def find_device(self):
@@ -241,12 +244,6 @@ class Checks:
         if status != 0:
             raise Failed(f"status {status}: {told}")
         return told
-
-    def memcheck(self):
-        return self.sanitizer("memcheck")
-
-    def racecheck(self):
-        return self.sanitizer("racecheck")
 
     def sanitizer(self, tool):
         path = shutil.which("compute-sanitizer") or next(

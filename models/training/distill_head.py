@@ -275,13 +275,10 @@ def export(checkpoint, out):
     c, m = saved["shape"], saved["model"]
     is_eagle = c["kind"] == "eagle3"
     layer = "midlayer" if is_eagle else "layers.0"
-    names = {"fc": "fc", "q": f"{layer}.self_attn.q_proj", "k": f"{layer}.self_attn.k_proj", "v": f"{layer}.self_attn.v_proj",
-             "o": f"{layer}.self_attn.o_proj", "gate": f"{layer}.mlp.gate_proj", "up": f"{layer}.mlp.up_proj", "down": f"{layer}.mlp.down_proj",
-             "mlp_norm.weight": f"{layer}.post_attention_layernorm", "norm.weight": "norm", "lm_head": "lm_head"}
-    if is_eagle:
-        names.update({"embed_norm.weight": f"{layer}.input_layernorm", "hidden_norm.weight": f"{layer}.hidden_norm"})
-    else:
-        names.update({"embed_norm.weight": "embed_norm", "hidden_norm.weight": "hidden_norm", "input_norm.weight": f"{layer}.input_layernorm"})
+    names = {**{x: f"{layer}.self_attn.{x}_proj" for x in "qkvo"}, **{x: f"{layer}.mlp.{x}_proj" for x in ("gate", "up", "down")},
+             "fc": "fc", "lm_head": "lm_head", "norm.weight": "norm", "mlp_norm.weight": f"{layer}.post_attention_layernorm",
+             **({"embed_norm.weight": f"{layer}.input_layernorm", "hidden_norm.weight": f"{layer}.hidden_norm"} if is_eagle else
+                {"embed_norm.weight": "embed_norm", "hidden_norm.weight": "hidden_norm", "input_norm.weight": f"{layer}.input_layernorm"})}
     tensors = {f"{name}.weight": m[key] for key, name in names.items()}
     tensors["d2t"] = m["ids"].long() - torch.arange(len(m["ids"]))
     config = dict(architectures=["LlamaForCausalLMEagle3" if is_eagle else "TandemOneLayerHead"], model_type="llama", vocab_size=c["vocab"],
