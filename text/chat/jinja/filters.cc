@@ -102,11 +102,17 @@ using Result = absl::StatusOr<Value>;
 // The size in bytes; 0 unless the value is a string.
 size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
 
+Result String(Runtime* runtime, const Value& value, const Arguments&) {
+  if (value.text() != nullptr) return value;
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return Value::Text(std::move(text));
+}
+
 // Calls a string method on the value's text.
 Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
                       const Arguments& arguments) {
-  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  return CallBuiltin(runtime, *FindTextMethod(name), Value::Text(std::move(text)), arguments);
+  ASSIGN_OR_RETURN(const Value text, String(runtime, value, {}));
+  return CallBuiltin(runtime, *FindTextMethod(name), text, arguments);
 }
 
 constexpr char kCapitalize[] = "capitalize", kLower[] = "lower", kStrip[] = "strip",
@@ -122,8 +128,7 @@ Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) 
 Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments) {
   Arguments texts = arguments;
   for (Value* argument : {&texts.positional[0], &texts.positional[1]}) {
-    ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, *argument));
-    *argument = Value::Text(std::move(text));
+    ASSIGN_OR_RETURN(*argument, String(runtime, *argument, {}));
   }
   return CallTextMethod(runtime, "replace", value, texts);
 }
@@ -166,12 +171,6 @@ Result Title(Runtime* runtime, const Value& value, const Arguments&) {
   return Value::Text(std::move(out));
 }
 
-Result String(Runtime* runtime, const Value& value, const Arguments&) {
-  if (value.text() != nullptr) return value;
-  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  return Value::Text(std::move(text));
-}
-
 Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
   constexpr std::pair<const char*, const char*> kEntities[] = {
       {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
@@ -200,7 +199,7 @@ Result Length(Runtime* runtime, const Value& value, const Arguments&) {
   } else if (value.dict() != nullptr) {
     size = value.dict()->size();
   } else if (!value.is_undefined()) {
-    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no length"));
+    return Wrong("a ", value.type_name(), " has no length");
   }
   return Value::Int(static_cast<int64_t>(size));
 }
@@ -215,7 +214,7 @@ Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
   double number = value.is_float() ? value.number() : 0;
   if (const MarkedText* text = value.text()) {
     if (base != 0 && (base < 2 || base > 36)) {
-      return Wrong(absl::StrCat("base is ", base, ", allowed: 0 and 2 to 36"));
+      return Wrong("base is ", base, ", allowed: 0 and 2 to 36");
     }
     if (const auto integer = ParseInteger(text->text(), static_cast<int>(base))) {
       return Value::Int(*integer);
@@ -305,7 +304,7 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const double unit = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return Value::Float(std::ceil(number * unit) / unit);
   if (method == "floor") return Value::Float(std::floor(number * unit) / unit);
-  return Wrong(absl::StrCat("method is ", Quoted(method), ", allowed: common, ceil, floor"));
+  return Wrong("method is ", Quoted(method), ", allowed: common, ceil, floor");
 }
 
 // Returns the indentation that `width` gives: a string, a number of spaces, or `otherwise` spaces
@@ -341,28 +340,17 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
 
 // json.dumps with the arguments that transformers passes.
 Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  constexpr std::string_view kNames[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-  std::array<Value, 4> given;
-  if (arguments.positional.size() > given.size()) return Wrong("tojson takes at most 4 arguments");
-  std::copy(arguments.positional.begin(), arguments.positional.end(), given.begin());
-  for (const auto& [name, argument] : arguments.named) {
-    const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-    if (found == std::end(kNames)) {
-      return Wrong(absl::StrCat("tojson does not accept the argument ", Quoted(name)));
-    }
-    given[static_cast<size_t>(found - std::begin(kNames))] = argument;
-  }
-  const auto& [is_ascii, indent, separators, sorts] = given;
-  JsonStyle style{.sorts_keys = sorts.IsTrue(), .is_ascii = is_ascii.IsTrue()};
+  const Value& indent = arguments.positional[1];
+  const Value& separators = arguments.positional[2];
+  JsonStyle style{.sorts_keys = arguments.positional[3].IsTrue(),
+                  .is_ascii = arguments.positional[0].IsTrue()};
   if (!indent.is_undefined() && !indent.is_none()) {
     ASSIGN_OR_RETURN(style.indent, Indentation(runtime, indent, 0));
     style.comma = ",";
   }
   if (!separators.is_undefined() && !separators.is_none()) {
     const List* pair = separators.list();
-    if (pair == nullptr || pair->items.size() != 2) {
-      return Wrong("separators must be two strings");
-    }
+    if (pair == nullptr || pair->items.size() != 2) return Wrong("separators must be two strings");
     ASSIGN_OR_RETURN(const MarkedText* comma, TextArgument(pair->items[0], "a separator"));
     ASSIGN_OR_RETURN(const MarkedText* colon, TextArgument(pair->items[1], "a separator"));
     RETURN_IF_ERROR(runtime->ChargeBytes(value.extent().weight * (comma->size() + colon->size())));
@@ -417,7 +405,7 @@ constexpr Builtin kFilters[] = {
     {"safe", String},
     {"string", String},
     {"title", Title},
-    {"tojson", Json, Builtin::kAny},
+    {"tojson", Json, 0, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"trim", TextMethod<kStrip>, 0, {"chars"}},
     {"upper", TextMethod<kUpper>},
     {"wordcount", WordCount},

@@ -259,24 +259,18 @@ Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& argument
   return Value::Text(std::move(out));
 }
 
-// isdigit, isalpha and so on: true if the text is not empty and kIs is true for every character.
-template <bool (*kIs)(char32_t)>
+// isdigit, isalpha and so on: whether kIs is true for every character. The empty text gives
+// kOfEmpty.
+template <bool (*kIs)(char32_t), bool kOfEmpty = false>
 Result AreAll(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
-  return Value::Bool(!text.empty() && AllCharacters(text, kIs));
+  return Value::Bool(text.empty() ? kOfEmpty : AllCharacters(text, kIs));
 }
 bool IsAsciiCharacter(char32_t c) { return c < 0x80; }
 
 bool IsUpperOrTitleCase(char32_t c) { return IsUpperCase(c) || IsTitleCase(c); }
 bool IsLowerOrTitleCase(char32_t c) { return IsLowerCase(c) || IsTitleCase(c); }
-
-// isascii, isprintable: true for the empty text, too.
-template <bool (*kIs)(char32_t)>
-Result AreAllOrNone(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  if (self.text()->empty()) return Value::Bool(true);
-  return AreAll<kIs>(runtime, self, arguments);
-}
 
 // istitle: every word begins with a capital letter and has no other capital letters.
 Result IsTitleText(Runtime* runtime, const Value& self, const Arguments&) {
@@ -324,12 +318,12 @@ constexpr Builtin kMethods[] = {
     {"index", FindText<false, true>, 1, {"sub", "start", "end"}},
     {"isalnum", AreAll<IsLetterOrNumber>},
     {"isalpha", AreAll<IsLetterOf>},
-    {"isascii", AreAllOrNone<IsAsciiCharacter>},
+    {"isascii", AreAll<IsAsciiCharacter, true>},
     {"isdecimal", AreAll<IsDecimalDigit>},
     {"isdigit", AreAll<IsDigit>},
     {"islower", IsInCase<IsLowerCase, IsUpperOrTitleCase>},
     {"isnumeric", AreAll<IsNumeric>},
-    {"isprintable", AreAllOrNone<IsPrintable>},
+    {"isprintable", AreAll<IsPrintable, true>},
     {"isspace", AreAll<IsSpace>},
     {"istitle", IsTitleText},
     {"isupper", IsInCase<IsUpperCase, IsLowerOrTitleCase>},
