@@ -122,7 +122,7 @@ Result TextMethod(Runtime* runtime, const Value& value, const Arguments& argumen
   return CallTextMethod(runtime, kName, value, arguments);
 }
 Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 80, "width"));
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments[0], 80, "width"));
   return CallTextMethod(runtime, "center", value, {.positional = {Value::Int(width)}, .named = {}});
 }
 Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments) {
@@ -183,10 +183,9 @@ Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
 }
 
 Result Default(Runtime*, const Value& value, const Arguments& arguments) {
-  const bool is_missing =
-      value.is_undefined() || (arguments.positional[1].IsTrue() && !value.IsTrue());
+  const bool is_missing = value.is_undefined() || (arguments[1].IsTrue() && !value.IsTrue());
   if (!is_missing) return value;
-  return arguments.positional[0].is_undefined() ? Value::Own("") : arguments.positional[0];
+  return arguments[0].is_undefined() ? Value::Own("") : arguments[0];
 }
 
 Result Length(Runtime* runtime, const Value& value, const Arguments&) {
@@ -206,9 +205,8 @@ Result Length(Runtime* runtime, const Value& value, const Arguments&) {
 
 Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
-  const Value otherwise =
-      arguments.positional[0].is_undefined() ? Value::Int(0) : arguments.positional[0];
-  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments.positional[1], 10, "base"));
+  const Value otherwise = arguments[0].is_undefined() ? Value::Int(0) : arguments[0];
+  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments[1], 10, "base"));
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_integer()) return Value::Int(value.integer());
   double number = value.is_float() ? value.number() : 0;
@@ -231,8 +229,7 @@ Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
 
 Result Float(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
-  const Value otherwise =
-      arguments.positional[0].is_undefined() ? Value::Float(0) : arguments.positional[0];
+  const Value otherwise = arguments[0].is_undefined() ? Value::Float(0) : arguments[0];
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_number()) return Value::Float(value.number());
   if (value.text() == nullptr) return otherwise;
@@ -276,10 +273,10 @@ Result RoundInteger(int64_t number, int64_t digits) {
 
 Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(CheckNumber(value));
-  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
+  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments[0], 0, "precision"));
   std::string method = "common";
-  if (!arguments.positional[1].is_undefined()) {
-    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "method"));
+  if (!arguments[1].is_undefined()) {
+    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments[1], "method"));
     method = given->text();
   }
   if (precision < -300 || precision > 300) return Wrong("precision must be from -300 to 300");
@@ -319,9 +316,9 @@ absl::StatusOr<std::string> Indentation(Runtime* runtime, const Value& width, in
 
 Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments.positional[0], 4));
-  const bool first = arguments.positional[1].IsTrue();
-  const bool blank = arguments.positional[2].IsTrue();
+  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments[0], 4));
+  const bool first = arguments[1].IsTrue();
+  const bool blank = arguments[2].IsTrue();
   RETURN_IF_ERROR(runtime->Charge(text.size()));
   text.Append("\n", kOwn);  // as Jinja does
   const std::vector<MarkedText> lines =
@@ -340,10 +337,9 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
 
 // json.dumps with the arguments that transformers passes.
 Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  const Value& indent = arguments.positional[1];
-  const Value& separators = arguments.positional[2];
-  JsonStyle style{.sorts_keys = arguments.positional[3].IsTrue(),
-                  .is_ascii = arguments.positional[0].IsTrue()};
+  const Value& indent = arguments[1];
+  const Value& separators = arguments[2];
+  JsonStyle style{.sorts_keys = arguments[3].IsTrue(), .is_ascii = arguments[0].IsTrue()};
   if (!indent.is_undefined() && !indent.is_none()) {
     ASSIGN_OR_RETURN(style.indent, Indentation(runtime, indent, 0));
     style.comma = ",";
@@ -362,7 +358,7 @@ Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
 }
 
 Result Attribute(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "name"));
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[0], "name"));
   RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
   ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
   const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;

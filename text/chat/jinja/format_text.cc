@@ -262,7 +262,7 @@ absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments,
   if (count->has_numbers && count->next > 0) {
     return Wrong("some of the format's fields have numbers and others do not");
   }
-  if (index < arguments.positional.size()) return arguments.positional[index];
+  if (index < arguments.positional.size()) return arguments[index];
   return Wrong("the format's field ", index, " has no value");
 }
 

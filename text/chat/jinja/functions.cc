@@ -68,13 +68,13 @@ Result MakeDict(Runtime* runtime, const Value&, const Arguments& arguments) {
 }
 
 Result RaiseException(Runtime* runtime, const Value&, const Arguments& arguments) {
-  const MarkedText* message = arguments.positional[0].text();
+  const MarkedText* message = arguments[0].text();
   runtime->is_raised = true;
   return Wrong(message != nullptr ? message->text() : "the template rejects the messages");
 }
 
 Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments.positional[0], "format"));
+  ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments[0], "format"));
   RETURN_IF_ERROR(runtime->Charge(format->size() * 16));
   return Value::Own(absl::FormatTime(format->text(), runtime->now, absl::UTCTimeZone()));
 }
@@ -82,11 +82,11 @@ Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
 // ---- Dictionaries ----
 
 Result Get(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  const Value& key = arguments.positional[0];
+  const Value& key = arguments[0];
   RETURN_IF_ERROR(runtime->Charge(key.extent().weight));
   const Value* found = self.dict()->Find(key);
   if (found != nullptr) return *found;
-  return arguments.positional[1].is_undefined() ? Value::None() : arguments.positional[1];
+  return arguments[1].is_undefined() ? Value::None() : arguments[1];
 }
 
 template <List::Kind kPart>
@@ -114,9 +114,8 @@ Result Refuse(Runtime*, const Value& self, const Arguments&) {
 Result IndexOf(Runtime* runtime, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(self.extent().weight));
   const std::vector<Value>& items = self.list()->items;
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) {
-    return Equal(item, arguments.positional[0]);
-  });
+  const auto found = std::find_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return Equal(item, arguments[0]); });
   if (found == items.end()) return Wrong("the value is not in the list");
   return Value::Int(found - items.begin());
 }
@@ -124,9 +123,8 @@ Result IndexOf(Runtime* runtime, const Value& self, const Arguments& arguments) 
 Result Count(Runtime* runtime, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(self.extent().weight));
   const std::vector<Value>& items = self.list()->items;
-  return Value::Int(std::count_if(items.begin(), items.end(), [&](const Value& item) {
-    return Equal(item, arguments.positional[0]);
-  }));
+  return Value::Int(std::count_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return Equal(item, arguments[0]); }));
 }
 
 constexpr Builtin kFunctions[] = {
@@ -201,13 +199,13 @@ constexpr char kEqual[] = "==", kUnequal[] = "!=", kLess[] = "<",
                kLessOrEqual[] = "<=", kGreater[] = ">", kGreaterOrEqual[] = ">=", kIn[] = "in";
 template <const char* kOperation>
 Result Compares(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const bool holds, Compare(runtime, kOperation, value, arguments.positional[0]));
+  ASSIGN_OR_RETURN(const bool holds, Compare(runtime, kOperation, value, arguments[0]));
   return Value::Bool(holds);
 }
 
 Result IsSame(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
-  return Value::Bool(value.IsSame(arguments.positional[0]));
+  return Value::Bool(value.IsSame(arguments[0]));
 }
 
 Result HasRest(Runtime* runtime, const Value& value, const Value& divisor, int64_t rest) {
@@ -221,7 +219,7 @@ Result HasRestOfTwo(Runtime* runtime, const Value& value, const Arguments&) {
 }
 
 Result IsDivisible(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  return HasRest(runtime, value, arguments.positional[0], 0);
+  return HasRest(runtime, value, arguments[0], 0);
 }
 
 // Calls isupper or islower on the value's text.

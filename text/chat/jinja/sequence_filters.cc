@@ -117,9 +117,8 @@ Result DictSort(Runtime* runtime, const Value& value, const Arguments& arguments
 }
 
 Result Unique(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(
-      const std::vector<Keyed> keyed,
-      KeyedItems(runtime, value, arguments.positional[1], arguments.positional[0].IsTrue()));
+  ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
+                   KeyedItems(runtime, value, arguments[1], arguments[0].IsTrue()));
   Dict seen;
   Values items;
   for (const Keyed& item : keyed) {
@@ -154,9 +153,8 @@ Result GroupBy(Runtime* runtime, const Value& value, const Arguments& arguments)
 
 template <bool kIsMax>
 Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(
-      const std::vector<Keyed> keyed,
-      KeyedItems(runtime, value, arguments.positional[1], arguments.positional[0].IsTrue()));
+  ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
+                   KeyedItems(runtime, value, arguments[1], arguments[0].IsTrue()));
   if (keyed.empty()) return Value::Missing("an empty sequence has no minimum or maximum");
   const Keyed* best = keyed.data();
   for (const Keyed& item : keyed) {
@@ -170,9 +168,9 @@ Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments)
 
 Result Sum(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  Value sum = arguments.positional[1].is_undefined() ? Value::Int(0) : arguments.positional[1];
+  Value sum = arguments[1].is_undefined() ? Value::Int(0) : arguments[1];
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, item, arguments.positional[0]));
+    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, item, arguments[0]));
     ASSIGN_OR_RETURN(sum, Calculate(runtime, "+", sum, part));
   }
   return sum;
@@ -181,12 +179,12 @@ Result Sum(Runtime* runtime, const Value& value, const Arguments& arguments) {
 Result Join(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
   MarkedText between;
-  if (!arguments.positional[0].is_undefined()) {
-    ASSIGN_OR_RETURN(between, ToText(runtime, arguments.positional[0]));
+  if (!arguments[0].is_undefined()) {
+    ASSIGN_OR_RETURN(between, ToText(runtime, arguments[0]));
   }
   MarkedText out;
   for (size_t i = 0; i < items.size(); ++i) {
-    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, items[i], arguments.positional[1]));
+    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, items[i], arguments[1]));
     ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, part));
     RETURN_IF_ERROR(runtime->ChargeBytes(16 + between.size()));
     if (i > 0) out.Append(between);
@@ -227,7 +225,7 @@ Result Reverse(Runtime* runtime, const Value& value, const Arguments&) {
 // Splits the elements into lists of `size`. The last is filled up with `fill_with` if it is given.
 Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  ASSIGN_OR_RETURN(const int64_t size, IntegerOr(arguments.positional[0], 0, "linecount"));
+  ASSIGN_OR_RETURN(const int64_t size, IntegerOr(arguments[0], 0, "linecount"));
   if (size < 1) return Wrong("linecount is ", size, ", allowed: 1 or more");
   Values batches;
   Values batch;
@@ -236,7 +234,7 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
     if (static_cast<int64_t>(batch.size()) == size) finish();
     batch.push_back(item);
   }
-  const Value& fill = arguments.positional[1];
+  const Value& fill = arguments[1];
   const bool is_filled = !batch.empty() && !fill.is_undefined() && !fill.is_none();
   if (is_filled) {
     const size_t missing = static_cast<size_t>(size) - batch.size();
@@ -254,7 +252,7 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
 Arguments Rest(const Arguments& arguments, size_t begin) {
   Arguments rest{.positional = {}, .named = arguments.named};
   for (size_t i = begin; i < arguments.positional.size(); ++i) {
-    rest.positional.push_back(arguments.positional[i]);
+    rest.positional.push_back(arguments[i]);
   }
   return rest;
 }
@@ -277,7 +275,7 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
     }
     return Iterator(std::move(items));
   }
-  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "filter"));
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[0], "filter"));
   const Builtin* filter = FindFilter(name->text());
   if (filter == nullptr) return Wrong("unknown filter ", Quoted(name->text()));
   // The filter may be `map` again, so this nests.
@@ -302,7 +300,7 @@ Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) 
   if (arguments.positional.size() < first) return Wrong("the name of an attribute is missing");
   const Builtin* test = nullptr;
   if (arguments.positional.size() > first) {
-    ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[first], "test"));
+    ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[first], "test"));
     test = FindTest(name->text());
     if (test == nullptr) return Wrong("unknown test ", Quoted(name->text()));
   }
@@ -312,7 +310,7 @@ Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) 
     RETURN_IF_ERROR(runtime->Charge(1));
     Value subject = item;
     if (kHasAttribute) {
-      ASSIGN_OR_RETURN(subject, AttributeOf(runtime, item, arguments.positional[0]));
+      ASSIGN_OR_RETURN(subject, AttributeOf(runtime, item, arguments[0]));
     }
     if (test != nullptr) {
       ASSIGN_OR_RETURN(subject, CallBuiltin(runtime, *test, subject, rest));

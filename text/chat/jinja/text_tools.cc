@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/utf8.h"
@@ -289,16 +290,10 @@ std::u32string Title(char32_t c) {
 
 // Unicode's Case_Ignorable.
 bool IsIgnorable(char32_t c) {
-  switch (CategoryOf(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return kIgnorable.find(c) != kIgnorable.npos;
-  }
+  constexpr std::array kCategories = {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME,
+                                      UTF8PROC_CATEGORY_CF, UTF8PROC_CATEGORY_LM,
+                                      UTF8PROC_CATEGORY_SK};
+  return absl::c_linear_search(kCategories, CategoryOf(c)) || kIgnorable.find(c) != kIgnorable.npos;
 }
 
 // Whether the sigma of `size` bytes at offset `at` ends a word.

@@ -251,6 +251,8 @@ class Dict {
 
 // The arguments of a call.
 struct Arguments {
+  const Value& operator[](size_t i) const { return positional[i]; }
+
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
   MemoryHold held = MemoryHold();  // of the arguments that *list and **dictionary expand to
