@@ -6,6 +6,12 @@
 
 namespace tandem {
 
+size_t PreviousCharacter(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
+  return at;
+}
+
 bool IsWhiteSpace(char32_t c) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||

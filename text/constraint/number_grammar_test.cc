@@ -201,11 +201,10 @@ TEST(NumberRanges, ContainExactlyTheDecimalsWithin) {
 // Checks that the range contains `matches` and does not contain `others`.
 void ExpectTexts(RangeMaker make, const Bound& min, const Bound& max,
                  const std::vector<std::string>& matches, const std::vector<std::string>& others) {
-  const auto pattern = make(min, max);
-  ASSERT_TRUE(pattern.ok()) << pattern.status();
-  const auto node = ParseRegex(*pattern, RegexMode::kWhole);
-  ASSERT_TRUE(node.ok()) << *pattern << node.status();
-  for (const std::string& expression : {*pattern, RegexText(*node, TextForm::kJson)}) {
+  const auto pattern = make(min, max).value();
+  const auto node = ParseRegex(pattern, RegexMode::kWhole);
+  ASSERT_TRUE(node.ok()) << pattern << node.status();
+  for (const std::string& expression : {pattern, RegexText(*node, TextForm::kJson)}) {
     const WholeMatcher matcher(expression);
     ASSERT_TRUE(matcher.status().ok()) << matcher.status();
     for (const std::string& text : matches)
@@ -258,10 +257,9 @@ TEST(NumberRanges, AreExactAsDoublesToo) {
         const auto pattern =
             is_min ? DecimalRange(one, std::nullopt) : DecimalRange(std::nullopt, one);
         ASSERT_TRUE(pattern.ok()) << text << pattern.status();
-        const auto node = ParseRegex(*pattern, RegexMode::kWhole);
-        ASSERT_TRUE(node.ok()) << node.status();
+        const auto node = ParseRegex(*pattern, RegexMode::kWhole).value();
         for (int j = 0; j < 30; ++j) {
-          const std::string number = RandomMatch(*node, &random);
+          const std::string number = RandomMatch(node, &random);
           double read = 0;
           ASSERT_TRUE(absl::SimpleAtod(number, &read)) << number;
           const bool is_within = is_min ? (is_exclusive ? read > bound : read >= bound)

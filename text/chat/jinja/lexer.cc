@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -25,15 +26,7 @@ constexpr size_t kLongestName = 256;  // bytes; limits the time of comparing nam
 
 // Makes all line ends "\n" and removes one at the end of the template.
 std::string Normalized(std::string_view source) {
-  std::string text;
-  for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] != '\r') {
-      text.push_back(source[i]);
-    } else {
-      text.push_back('\n');
-      if (i + 1 < source.size() && source[i + 1] == '\n') ++i;
-    }
-  }
+  std::string text = absl::StrReplaceAll(View(source), {{"\r\n", "\n"}, {"\r", "\n"}});
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }

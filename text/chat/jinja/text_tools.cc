@@ -18,13 +18,6 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// Returns the size in bytes of the last character.
-size_t LastCharacter(std::string_view text) {
-  size_t size = 1;
-  while (size < text.size() && (text[text.size() - size] & 0xC0) == 0x80) ++size;
-  return size;
-}
-
 size_t FirstCharacter(std::string_view text) { return ReadUtf8(text).size; }
 
 bool IsStripped(std::string_view character, const std::string* chars) {
@@ -52,9 +45,9 @@ size_t LeadingSpace(std::string_view text) { return FindSpace(text, 0, /*is_spac
 size_t TrailingSpace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
-    const size_t size = LastCharacter(text.substr(0, end));
-    if (!IsSpace(ReadUtf8(text.substr(end - size, size)).code_point)) break;
-    end -= size;
+    const size_t last = PreviousCharacter(text, end);
+    if (!IsSpace(ReadUtf8(text.substr(last)).code_point)) break;
+    end = last;
   }
   return text.size() - end;
 }
@@ -83,9 +76,9 @@ MarkedText Stripped(const MarkedText& text, const std::string* chars, Sides side
     begin += size;
   }
   while (sides.right && begin < end) {
-    const size_t size = LastCharacter(whole.substr(begin, end - begin));
-    if (!IsStripped(whole.substr(end - size, size), chars)) break;
-    end -= size;
+    const size_t last = PreviousCharacter(whole, end);
+    if (!IsStripped(whole.substr(last, end - last), chars)) break;
+    end = last;
   }
   return text.Slice(begin, end);
 }
@@ -127,9 +120,9 @@ std::vector<MarkedText> SplitFromRight(const MarkedText& text, const std::string
       if (end == 0) break;
       size_t begin = end;
       while (begin > 0) {
-        const size_t size = LastCharacter(whole.substr(0, begin));
-        if (IsSpace(ReadUtf8(whole.substr(begin - size, size)).code_point)) break;
-        begin -= size;
+        const size_t last = PreviousCharacter(whole, begin);
+        if (IsSpace(ReadUtf8(whole.substr(last)).code_point)) break;
+        begin = last;
       }
       parts.push_back(text.Slice(begin, end));
       end = begin - TrailingSpace(whole.substr(0, begin));
@@ -300,8 +293,7 @@ bool IsIgnorable(char32_t c) {
 bool IsFinalSigma(std::string_view text, size_t at, size_t size) {
   const auto ends_in_cased = [&text](size_t end) {
     while (end > 0) {
-      size_t begin = end - 1;
-      while (begin > 0 && (text[begin] & 0xC0) == 0x80) --begin;
+      const size_t begin = PreviousCharacter(text, end);
       const char32_t c = ReadUtf8(text.substr(begin)).code_point;
       if (!IsIgnorable(c)) return IsCased(c);
       end = begin;
