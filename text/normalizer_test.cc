@@ -76,7 +76,7 @@ TEST(Normalizer, FormsMatchTheLibrary) {
       for (int length = random() % 12; length > 0; --length) {
         AppendUtf8(alphabet[random() % alphabet.size()], &text);
       }
-      ASSERT_EQ(normalizer->Apply(text), LibraryForm(options, text)) << name << " of " << text;
+      ASSERT_EQ(*normalizer.Apply(text), LibraryForm(options, text)) << name << " of " << text;
     }
   }
 }

@@ -40,7 +40,7 @@ TEST_P(GoldenSentencePiece, EncodesEveryLineLikeItsLibrary) {
         tokenizer->Encode(line["text"].get<std::string>(), SpecialTokens::kPlain).value();
     EXPECT_EQ(ids, line["ids"].get<Ids>());
     if (line.contains("decoded")) {
-      EXPECT_EQ(tokenizer->Decodeids, line["decoded"].get<std::string>());
+      EXPECT_EQ(tokenizer->Decode(ids), line["decoded"].get<std::string>());
     }
   }
 }

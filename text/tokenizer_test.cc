@@ -350,7 +350,7 @@ TEST(Tokenizer, DecodesByteLevelTextsExactly) {
       if (round % 4 == 0) text.insert(0, "<|begin_of_text|><|endoftext|>");
       for (const auto special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
         const auto ids = tokenizer->Encode(text, special).value();
-        ASSERT_EQ(tokenizer->Decodeids, text);
+        ASSERT_EQ(tokenizer->Decode(ids), text);
         for (const TokenId id : ids) {
           ASSERT_TRUE(id >= 0 && id < tokenizer->vocab_size());
           ASSERT_FALSE(special == SpecialTokens::kPlain && tokenizer->IsSpecial(id));

@@ -270,7 +270,7 @@ TEST(ToolCalls, FormatsOfOtherFamiliesAreFoundByTheirTemplates) {
     SCOPED_TRACE(absl::StrCat(c.jinja, " ", c.text));
     const auto chat =
         ChatTemplate::Parse(absl::StrCat("{{ tools }}{{ '", c.jinja, "' }}"), "", "").value();
-    const ToolCallParser::Options options{.format = ToolFormat::Ofchat,
+    const ToolCallParser::Options options{.format = ToolFormat::Of(chat),
                                           .functions = {{"f"}, {"g"}}};
     EXPECT_EQ(AnswerOf(options, {c.text}), c.answer);
     std::vector<std::string> bytes;
