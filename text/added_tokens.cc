@@ -10,13 +10,6 @@
 namespace tandem {
 namespace {
 
-// Returns the start of the character that ends at `end`.
-size_t PreviousCharacter(std::string_view text, size_t end) {
-  size_t at = end - 1;
-  while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
-  return at;
-}
-
 bool TouchesWord(std::string_view text, size_t begin, size_t end) {
   if (begin > 0) {
     const size_t at = PreviousCharacter(text, begin);

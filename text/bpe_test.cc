@@ -81,8 +81,7 @@ TEST(BytePairEncoder, AgreesWithMergingOnePairAtATime) {
       const std::string merged = left + right;
       if (std::find(tokens.begin(), tokens.end(), merged) == tokens.end()) tokens.push_back(merged);
     }
-    const auto encoder = MakeEncoder(ModelOf(tokens, merges));
-    ASSERT_TRUE(encoder.ok()) << encoder.status();
+    const auto encoder = MakeEncoder(ModelOf(tokens, merges)).value();
     for (const int length : {1, 2, 3, 7, 20, 63, 64, 65, 66, 150}) {
       std::string text;
       std::vector<std::string> parts;
@@ -91,9 +90,9 @@ TEST(BytePairEncoder, AgreesWithMergingOnePairAtATime) {
         text += parts.back();
       }
       std::vector<TokenId> ids;
-      ASSERT_TRUE(encoder->Encode(text, &ids).ok());
+      ASSERT_TRUE(encoder.Encode(text, &ids).ok());
       std::vector<std::string> encoded;
-      for (const TokenId id : ids) encoded.push_back(encoder->tokens()[id]);
+      for (const TokenId id : ids) encoded.push_back(encoder.tokens()[id]);
       ASSERT_EQ(encoded, MergedSlowly(parts, merges)) << text << " by " << merges.dump();
     }
   }
@@ -133,11 +132,10 @@ TEST(BytePairEncoder, ByteFallbackNeedsATokenForEachByte) {
 TEST(BytePairEncoder, AMissingUnknownTokenIsAnErrorOnUse) {
   Json model = ModelOf({"a"});
   model["unk_token"] = "<unk>";
-  const auto encoder = MakeEncoder(model);
-  ASSERT_TRUE(encoder.ok()) << encoder.status();
+  const auto encoder = MakeEncoder(model).value();
   std::vector<TokenId> ids;
-  EXPECT_TRUE(encoder->Encode("aa", &ids).ok());
-  const absl::Status status = encoder->Encode("ab", &ids);
+  EXPECT_TRUE(encoder.Encode("aa", &ids).ok());
+  const absl::Status status = encoder.Encode("ab", &ids);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("<unk>"));
 }
@@ -145,11 +143,10 @@ TEST(BytePairEncoder, AMissingUnknownTokenIsAnErrorOnUse) {
 TEST(BytePairEncoder, IdsMayHaveGaps) {
   Json model = ModelOf({"a"});
   model["vocab"]["b"] = 40000;
-  const auto encoder = MakeEncoder(model);
-  ASSERT_TRUE(encoder.ok()) << encoder.status();
-  EXPECT_EQ(encoder->tokens().size(), 40001u);
-  EXPECT_EQ(encoder->IdOf("b"), 40000);
-  EXPECT_EQ(encoder->IdOf("c"), -1);
+  const auto encoder = MakeEncoder(model).value();
+  EXPECT_EQ(encoder.tokens().size(), 40001u);
+  EXPECT_EQ(encoder.IdOf("b"), 40000);
+  EXPECT_EQ(encoder.IdOf("c"), -1);
 }
 
 TEST(BytePairEncoder, ErrorsNameTheField) {

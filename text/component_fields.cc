@@ -1,9 +1,11 @@
 #include "text/component_fields.h"
 
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
@@ -85,16 +87,11 @@ absl::StatusOr<Metaspace> ReadMetaspace(const JsonField& component) {
     metaspace.prepend = old_prefix ? Metaspace::Prepend::kAlways : Metaspace::Prepend::kNever;
     return metaspace;
   }
+  constexpr std::array kSchemes = {"always", "first", "never"};  // by Prepend
   ASSIGN_OR_RETURN(const std::string scheme, scheme_field.String());
-  if (scheme == "always") {
-    metaspace.prepend = Metaspace::Prepend::kAlways;
-  } else if (scheme == "first") {
-    metaspace.prepend = Metaspace::Prepend::kFirst;
-  } else if (scheme == "never") {
-    metaspace.prepend = Metaspace::Prepend::kNever;
-  } else {
-    return scheme_field.Error("is not one of always, first, never");
-  }
+  const auto* const found = absl::c_find(kSchemes, scheme);
+  if (found == kSchemes.end()) return scheme_field.Error("is not one of always, first, never");
+  metaspace.prepend = static_cast<Metaspace::Prepend>(found - kSchemes.begin());
   if (!old_prefix && metaspace.prepend != Metaspace::Prepend::kNever) {
     return old_field.Error("does not match prepend_scheme");
   }

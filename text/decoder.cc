@@ -1,6 +1,8 @@
 #include "text/decoder.h"
 
+#include <charconv>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -16,13 +18,9 @@ namespace {
 // Returns the byte of a token "<0xE2>", or -1 for other tokens.
 int ByteOf(std::string_view token) {
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
-  int value = 0;
-  for (const char digit : token.substr(3, 2)) {
-    const bool is_digit = digit >= '0' && digit <= '9';
-    if (!is_digit && !(digit >= 'A' && digit <= 'F') && !(digit >= 'a' && digit <= 'f')) return -1;
-    value = value * 16 + (is_digit ? digit - '0' : (digit | 0x20) - 'a' + 10);
-  }
-  return value;
+  uint8_t value = 0;
+  const auto read = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  return read.ec == std::errc() && read.ptr == token.data() + 5 ? value : -1;
 }
 
 std::string Stripped(absl::string_view token, const std::string& content, int64_t num_start,

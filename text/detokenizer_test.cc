@@ -195,24 +195,21 @@ void ExpectPiecesJoinToDecode(const Tokenizer& tokenizer, uint32_t seed) {
 TEST(Detokenizer, PiecesJoinToDecodeForByteTokens) {
   std::vector<std::string> tokens = {"_", "_the", "a", "\u4e2d", "<0x", "__"};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(absl::StrFormat("<0x%02X>", byte));
-  const auto tokenizer = MakeWithTokens(tokens, kLlama);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  ExpectPiecesJoinToDecode(**tokenizer, 3);
+  const auto tokenizer = MakeWithTokens(tokens, kLlama).value();
+  ExpectPiecesJoinToDecode(*tokenizer, 3);
 }
 
 TEST(Detokenizer, PiecesJoinToDecodeForByteLevel) {
   for (const char* path : {"/tests/data/tokenizers/llama3-small", "/models/storyteller-7m"}) {
-    const auto tokenizer = Tokenizer::Load(absl::StrCat(SourcePath(""), path));
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    ExpectPiecesJoinToDecode(**tokenizer, 4);
+    const auto tokenizer = Tokenizer::Load(absl::StrCat(SourcePath(""), path)).value();
+    ExpectPiecesJoinToDecode(*tokenizer, 4);
   }
 }
 
 TEST(Detokenizer, PiecesJoinToDecodeWithoutDecoderAndForMetaspace) {
   for (const char* decoder : {"null", R"({"type": "Metaspace", "replacement": "_"})"}) {
-    const auto tokenizer = MakeWithTokens({"a", "_", "_b", "\u4e2d"}, decoder);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    ExpectPiecesJoinToDecode(**tokenizer, 5);
+    const auto tokenizer = MakeWithTokens({"a", "_", "_b", "\u4e2d"}, decoder).value();
+    ExpectPiecesJoinToDecode(*tokenizer, 5);
   }
 }
 

@@ -16,13 +16,12 @@ TEST(EndTokens, FindsNamesInTheTokenizerOfAFolder) {
       {"model",
        {{"type", "BPE"}, {"vocab", {{"a", 0}, {"</s>", 1}}}, {"merges", SortedJson::array()}}},
       {"added_tokens", {{{"id", 2}, {"content", "<|im_end|>"}, {"special", true}}}}};
-  const auto tokenizer = Tokenizer::Parse(json.dump(), "", "tokenizer.json");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto tokenizer = Tokenizer::Parse(json.dump(), "", "tokenizer.json").value();
   ModelConfig config;
   config.eos_token_ids = {1};
-  EXPECT_THAT(EndTokensOf(config, **tokenizer), ElementsAre(1, 2));
+  EXPECT_THAT(EndTokensOf(config, *tokenizer), ElementsAre(1, 2));
   config.has_ends_by_name = true;
-  EXPECT_THAT(EndTokensOf(config, **tokenizer), ElementsAre(1));
+  EXPECT_THAT(EndTokensOf(config, *tokenizer), ElementsAre(1));
 }
 
 }  // namespace

@@ -56,9 +56,8 @@ TEST_P(GoldenTokenizer, EncodesAndDecodesEveryLineAsTheReference) {
   for (const Json& line : lines) {
     SCOPED_TRACE(line.dump().substr(0, 300));
     const auto special = line["special"] == "plain" ? SpecialTokens::kPlain : SpecialTokens::kParse;
-    const auto ids = tokenizer_->Encode(line["text"].get<std::string>(), special);
-    ASSERT_TRUE(ids.ok()) << ids.status();
-    EXPECT_EQ(*ids, line["ids"].get<std::vector<TokenId>>());
+    const auto ids = tokenizer_->Encode(line["text"].get<std::string>(), special).value();
+    EXPECT_EQ(ids, line["ids"].get<std::vector<TokenId>>());
     const auto golden_ids = line["ids"].get<std::vector<TokenId>>();
     EXPECT_EQ(tokenizer_->Decode(golden_ids), line["decoded"].get<std::string>());
     const Json& skipped =

@@ -3,7 +3,10 @@
 #include <array>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -17,8 +20,7 @@ namespace {
 using Piece = PreTokenizer::Piece;
 using Sink = PreTokenizer::Sink;
 
-// What happens to the matches of a Split.
-enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+using Delimiters = PreTokenizer::Delimiters;
 
 absl::Status Give(const Piece& piece, size_t begin, size_t end, Sink sink) {
   if (begin == end) return absl::OkStatus();
@@ -88,14 +90,6 @@ class Cutter {
   Stretch open_;     // the next stretch may still join it; empty at first
 };
 
-absl::Status Cut(const Regex& regex, Delimiters behaviour, bool invert, const Piece& piece,
-                 Sink sink) {
-  Cutter cutter(piece, behaviour, invert, sink);
-  RETURN_IF_ERROR(regex.ForEach(
-      piece.text, [&](const Regex::Match& match) { return cutter.Add(match.begin, match.end); }));
-  return cutter.Finish();
-}
-
 // Classes of characters; a run ends where another class begins.
 enum class CharacterClass { kSpace, kWord, kOther };
 
@@ -126,14 +120,12 @@ CharacterClass SpaceWordOrOther(char32_t c) {
 }
 
 absl::StatusOr<Delimiters> ParseBehaviour(const JsonField& field) {
+  constexpr std::array kNames = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                 "Contiguous"};  // by Delimiters
   ASSIGN_OR_RETURN(const std::string name, field.String());
-  if (name == "Isolated") return Delimiters::kIsolated;
-  if (name == "Removed") return Delimiters::kRemoved;
-  if (name == "MergedWithPrevious") return Delimiters::kMergedWithPrevious;
-  if (name == "MergedWithNext") return Delimiters::kMergedWithNext;
-  if (name == "Contiguous") return Delimiters::kContiguous;
-  return field.Error(
-      "is not one of Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
+  const auto* const found = absl::c_find(kNames, name);
+  if (found != kNames.end()) return static_cast<Delimiters>(found - kNames.begin());
+  return field.Error(absl::StrCat("is not one of ", absl::StrJoin(kNames, ", ")));
 }
 
 struct Alphabet {
@@ -169,12 +161,19 @@ absl::StatusOr<PreTokenizer> PreTokenizer::ByteLevel(absl::Span<const std::strin
   PreTokenizer pre_tokenizer;
   for (const std::string_view pattern : patterns) {
     ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(pattern));
-    pre_tokenizer.steps_.push_back([regex](const Piece& piece, Sink sink) {
-      return Cut(regex, Delimiters::kIsolated, false, piece, sink);
-    });
+    pre_tokenizer.AddCuts(regex);
   }
   pre_tokenizer.AddByteAlphabet();
   return pre_tokenizer;
+}
+
+void PreTokenizer::AddCuts(const Regex& regex, Delimiters behaviour, bool invert) {
+  steps_.push_back([=](const Piece& piece, Sink sink) {
+    Cutter cutter(piece, behaviour, invert, sink);
+    RETURN_IF_ERROR(regex.ForEach(
+        piece.text, [&](const Regex::Match& match) { return cutter.Add(match.begin, match.end); }));
+    return cutter.Finish();
+  });
 }
 
 void PreTokenizer::AddByteAlphabet() {
@@ -212,8 +211,7 @@ absl::Status PreTokenizer::AddSplit(const JsonField& field) {
   ASSIGN_OR_RETURN(const Delimiters behaviour, ParseBehaviour(behaviour_field));
   ASSIGN_OR_RETURN(const JsonField invert_field, field.Member("invert"));
   ASSIGN_OR_RETURN(const bool invert, invert_field.Bool(false));
-  steps_.push_back(
-      [=](const Piece& piece, Sink sink) { return Cut(regex, behaviour, invert, piece, sink); });
+  AddCuts(regex, behaviour, invert);
   return absl::OkStatus();
 }
 
@@ -223,11 +221,11 @@ absl::Status PreTokenizer::AddByteLevel(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField regex_field, field.Member("use_regex"));
   ASSIGN_OR_RETURN(const bool use_regex, regex_field.Bool(true));
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(kGpt2Pattern));
-  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
+  steps_.push_back([add_prefix_space](Piece piece, Sink sink) {
     if (add_prefix_space && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
-    if (use_regex) return Cut(regex, Delimiters::kIsolated, false, piece, sink);
     return sink(std::move(piece));
   });
+  if (use_regex) AddCuts(regex);
   AddByteAlphabet();
   return absl::OkStatus();
 }
@@ -237,16 +235,16 @@ absl::Status PreTokenizer::AddMetaspace(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField split_field, field.Member("split"));
   ASSIGN_OR_RETURN(const bool splits, split_field.Bool(true));
   ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(metaspace.replacement));
-  steps_.push_back([=](Piece piece, Sink sink) -> absl::Status {
+  steps_.push_back([metaspace](Piece piece, Sink sink) {
     piece.text = absl::StrReplaceAll(piece.text, {{" ", metaspace.replacement}});
     const bool prepends = metaspace.prepend == Metaspace::Prepend::kAlways ||
                           (metaspace.prepend == Metaspace::Prepend::kFirst && piece.is_first);
     if (prepends && !absl::StartsWith(piece.text, metaspace.replacement)) {
       piece.text.insert(0, metaspace.replacement);
     }
-    if (splits) return Cut(regex, Delimiters::kMergedWithNext, false, piece, sink);
     return sink(std::move(piece));
   });
+  if (splits) AddCuts(regex, Delimiters::kMergedWithNext);
   return absl::OkStatus();
 }
 
@@ -273,9 +271,7 @@ absl::Status PreTokenizer::AddCharDelimiterSplit(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField delimiter_field, field.Member("delimiter"));
   ASSIGN_OR_RETURN(const std::string delimiter, delimiter_field.Character());
   ASSIGN_OR_RETURN(const Regex regex, Regex::CompileLiteral(delimiter));
-  steps_.push_back([regex](const Piece& piece, Sink sink) {
-    return Cut(regex, Delimiters::kRemoved, false, piece, sink);
-  });
+  AddCuts(regex, Delimiters::kRemoved);
   return absl::OkStatus();
 }
 
@@ -283,9 +279,7 @@ absl::Status PreTokenizer::AddDigits(const JsonField& field) {
   ASSIGN_OR_RETURN(const JsonField member, field.Member("individual_digits"));
   ASSIGN_OR_RETURN(const bool individual, member.Bool(false));
   ASSIGN_OR_RETURN(const Regex regex, Regex::Compile(individual ? R"(\p{N})" : R"(\p{N}+)"));
-  steps_.push_back([regex](const Piece& piece, Sink sink) {
-    return Cut(regex, Delimiters::kIsolated, false, piece, sink);
-  });
+  AddCuts(regex);
   return absl::OkStatus();
 }
 

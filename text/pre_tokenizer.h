@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/json/json_fields.h"
+#include "text/regex.h"
 
 namespace tandem {
 
@@ -40,6 +41,8 @@ class PreTokenizer {
 
   // Receives one piece at a time; an error ends the cutting and is returned.
   using Sink = absl::FunctionRef<absl::Status(Piece piece)>;
+  // What happens to the matches of a Split.
+  enum class Delimiters { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
   // Passes the pieces of `piece` to `sink`, in order, none of them empty. The pieces never exist
   // all at once: together they could need a hundred times the memory of the text. INVALID_ARGUMENT,
@@ -50,6 +53,9 @@ class PreTokenizer {
   // Cuts one piece further.
   using Step = std::function<absl::Status(Piece piece, Sink sink)>;
   absl::Status Run(size_t step, Piece piece, Sink sink) const;
+  // Adds a step that cuts pieces at the matches, or with `invert` at the text between them.
+  void AddCuts(const Regex& regex, Delimiters behaviour = Delimiters::kIsolated,
+               bool invert = false);
   void AddByteAlphabet();
   absl::Status Add(const JsonField& field);
   absl::Status AddSplit(const JsonField& field);

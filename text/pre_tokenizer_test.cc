@@ -43,13 +43,14 @@ std::vector<std::string> SplitAtHyphens(const std::string& behaviour, bool inver
 
 // The pieces of a text never exist all at once.
 TEST(PreTokenizer, YieldsEachPieceBeforeCuttingTheNext) {
-  const auto made = MakePreTokenizer(
-      R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true},
-          {"type": "ByteLevel", "add_prefix_space": false}]})");
-  ASSERT_TRUE(made.ok()) << made.status();
+  const auto made =
+      MakePreTokenizer(
+          R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true},
+          {"type": "ByteLevel", "add_prefix_space": false}]})")
+          .value();
   int num_given = 0;
   const absl::Status status =
-      made->ForEach({.text = std::string(1'000'000, '1')}, [&](const PreTokenizer::Piece& piece) {
+      made.ForEach({.text = std::string(1'000'000, '1')}, [&](const PreTokenizer::Piece& piece) {
         EXPECT_EQ(piece.text, "1");
         return ++num_given == 3 ? absl::CancelledError("enough") : absl::OkStatus();
       });

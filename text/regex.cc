@@ -21,29 +21,29 @@ namespace {
 constexpr size_t kMinStackBytes = size_t{32} << 10;
 constexpr size_t kMaxStackBytes = size_t{64} << 20;
 
-struct CompileContextDeleter {
-  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+template <auto kFree>
+struct Deleter {
+  template <typename T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
 };
+using CompileContext = std::unique_ptr<pcre2_compile_context, Deleter<pcre2_compile_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_context_free>>;
+using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack_free>>;
 
-struct MatchDataDeleter {
-  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
-};
-
-struct MatchContextDeleter {
-  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-};
-
-struct JitStackDeleter {
-  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
-};
+std::string MessageOf(int code) {
+  PCRE2_UCHAR message[256];
+  pcre2_get_error_message(code, message, sizeof(message));
+  return reinterpret_cast<const char*>(message);
+}
 
 // Returns PCRE2's error for a search from byte `start` on. An exceeded limit means that the text is
 // too expensive, which is an error of the caller's text.
 absl::Status MatchError(int code, size_t start) {
-  PCRE2_UCHAR message[256];
-  pcre2_get_error_message(code, message, sizeof(message));
-  const std::string what = absl::StrCat("regular expression: at byte ", start, ": ",
-                                        reinterpret_cast<const char*>(message));
+  const std::string what =
+      absl::StrCat("regular expression: at byte ", start, ": ", MessageOf(code));
   switch (code) {
     case PCRE2_ERROR_MATCHLIMIT:
     case PCRE2_ERROR_DEPTHLIMIT:
@@ -106,35 +106,32 @@ class Translator {
 
   absl::Status Escape() {
     if (at_ + 1 == pattern_.size()) return NotImplemented(at_, "a backslash at the end");
-    switch (pattern_[at_ + 1]) {
+    const char letter = pattern_[at_ + 1];
+    if (const absl::string_view members = ClassOf(letter); !members.empty()) {
+      Replace(2, absl::StrCat(absl::ascii_isupper(letter) ? "[^" : "[", members, "]"));
+    } else if (letter == 'b' || letter == 'B') {
+      // A border of a word, or with \\B any other place.
+      const char* const other = letter == 'b' ? "(?!" : "(?=";
+      const char* const same = letter == 'b' ? "(?=" : "(?!";
+      Replace(2, absl::StrCat("(?:(?<=[", kWord, "])", other, "[", kWord, "])|(?<![", kWord, "])",
+                              same, "[", kWord, "]))"));
+    } else {
+      return PlainEscape(/*letters=*/"dDpPrntfaexuvAzZGKkRX");
+    }
+    return absl::OkStatus();
+  }
+  // Returns the members of \s, \w or \h, or of the class whose complement \S, \W or \H is; empty
+  // for other letters.
+  static absl::string_view ClassOf(char letter) {
+    switch (absl::ascii_tolower(letter)) {
       case 's':
-        Replace(2, absl::StrCat("[", kSpace, "]"));
-        return absl::OkStatus();
-      case 'S':
-        Replace(2, absl::StrCat("[^", kSpace, "]"));
-        return absl::OkStatus();
+        return kSpace;
       case 'w':
-        Replace(2, absl::StrCat("[", kWord, "]"));
-        return absl::OkStatus();
-      case 'W':
-        Replace(2, absl::StrCat("[^", kWord, "]"));
-        return absl::OkStatus();
+        return kWord;
       case 'h':
-        Replace(2, absl::StrCat("[", kHex, "]"));
-        return absl::OkStatus();
-      case 'H':
-        Replace(2, absl::StrCat("[^", kHex, "]"));
-        return absl::OkStatus();
-      case 'b':
-        Replace(2, absl::StrCat("(?:(?<=[", kWord, "])(?![", kWord, "])|(?<![", kWord, "])(?=[",
-                                kWord, "]))"));
-        return absl::OkStatus();
-      case 'B':
-        Replace(2, absl::StrCat("(?:(?<=[", kWord, "])(?=[", kWord, "])|(?<![", kWord, "])(?![",
-                                kWord, "]))"));
-        return absl::OkStatus();
+        return kHex;
       default:
-        return PlainEscape(/*letters=*/"dDpPrntfaexuvAzZGKkRX");
+        return "";
     }
   }
 
@@ -191,22 +188,13 @@ class Translator {
 
   absl::Status EscapeInClass() {
     if (at_ + 1 == pattern_.size()) return NotImplemented(at_, "a backslash at the end");
-    switch (pattern_[at_ + 1]) {
-      case 's':
-        Replace(2, kSpace);
-        return absl::OkStatus();
-      case 'S':
-        Replace(2, kNoSpace);
-        return absl::OkStatus();
-      case 'w':
-        Replace(2, kWord);
-        return absl::OkStatus();
-      case 'h':
-        Replace(2, kHex);
-        return absl::OkStatus();
-      default:
-        return PlainEscape(/*letters=*/"dDpPrntfaexuvb");
-    }
+    const char letter = pattern_[at_ + 1];
+    const absl::string_view members = letter == 'S'                 ? kNoSpace
+                                      : absl::ascii_islower(letter) ? ClassOf(letter)
+                                                                    : "";
+    if (members.empty()) return PlainEscape(/*letters=*/"dDpPrntfaexuvb");
+    Replace(2, members);
+    return absl::OkStatus();
   }
 
   absl::Status Group() {
@@ -278,17 +266,14 @@ absl::StatusOr<Regex> Regex::CompileLiteral(std::string_view text) {
 absl::StatusOr<Regex> Regex::CompileRaw(std::string_view pattern, uint32_t options) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  const std::unique_ptr<pcre2_compile_context, CompileContextDeleter> context(
-      pcre2_compile_context_create(nullptr));
+  const CompileContext context(pcre2_compile_context_create(nullptr));
   // A newline is \n alone, as in Oniguruma, whatever PCRE2 was built with.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                    options, &error, &offset, context.get());
   if (code == nullptr) {
-    PCRE2_UCHAR message[256];
-    pcre2_get_error_message(error, message, sizeof(message));
-    return absl::InvalidArgumentError(absl::StrCat("regular expression: at offset ", offset, ": ",
-                                                   reinterpret_cast<const char*>(message)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("regular expression: at offset ", offset, ": ", MessageOf(error)));
   }
   // Faster if PCRE2 has a JIT compiler for this machine; otherwise the interpreter runs.
   (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
@@ -309,11 +294,9 @@ absl::StatusOr<std::vector<Regex::Match>> Regex::FindAll(std::string_view text) 
 absl::Status Regex::ForEach(std::string_view text,
                             absl::FunctionRef<absl::Status(const Match& match)> sink) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const std::unique_ptr<pcre2_match_data, MatchDataDeleter> data(
-      pcre2_match_data_create_from_pattern(code, nullptr));
-  const std::unique_ptr<pcre2_match_context, MatchContextDeleter> context(
-      pcre2_match_context_create(nullptr));
-  std::unique_ptr<pcre2_jit_stack, JitStackDeleter> stack;
+  const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
+  const MatchContext context(pcre2_match_context_create(nullptr));
+  JitStack stack;
   std::optional<size_t> last_end;  // of the last match
   for (size_t start = 0; start <= text.size();) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),

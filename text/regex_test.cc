@@ -87,10 +87,9 @@ TEST(Regex, IgnoringCaseFollowsUnicode) {
 
 TEST(Regex, EmptyMatchesDoNotFollowAMatch) {
   const auto regex = Regex::Compile("a*");
-  const auto matches = regex->FindAll("\u00e9aab");
-  ASSERT_TRUE(matches.ok());
+  const auto matches = regex->FindAll("\u00e9aab").value();
   std::vector<std::pair<size_t, size_t>> found;
-  for (const auto& match : *matches) found.emplace_back(match.begin, match.end);
+  for (const auto& match : matches) found.emplace_back(match.begin, match.end);
   EXPECT_THAT(found, ElementsAre(std::pair(0, 0), std::pair(2, 4), std::pair(5, 5)));
 }
 

@@ -33,13 +33,25 @@ struct WireField {
   std::string_view bytes;  // for kBytes
 };
 
+// Reads a field. Returns false if its type is wrong.
+using TakeField = std::function<absl::StatusOr<bool>(const WireField& field)>;
+
 // Reads the fields of a message; `what` names it in errors.
 class WireReader {
  public:
   WireReader(std::string_view bytes, std::string what) : bytes_(bytes), what_(std::move(what)) {}
 
-  bool is_done() const { return at_ == bytes_.size(); }
+  absl::Status ForEach(const TakeField& take) {
+    while (at_ < bytes_.size()) {
+      ASSIGN_OR_RETURN(const WireField field, Next());
+      ASSIGN_OR_RETURN(const bool has_type, take(field));
+      if (has_type) continue;
+      return Error(absl::StrCat("field ", field.number, " of type ", static_cast<int>(field.type)));
+    }
+    return absl::OkStatus();
+  }
 
+ private:
   absl::StatusOr<WireField> Next() {
     ASSIGN_OR_RETURN(const uint64_t tag, Varint());
     WireField field;
@@ -66,12 +78,6 @@ class WireReader {
     return Error(absl::StrCat("a field of type ", tag & 7, ", allowed: 0, 1, 2, 5"));
   }
 
-  // The error for a field whose type does not match its number.
-  absl::Status WrongType(const WireField& field) const {
-    return Error(absl::StrCat("field ", field.number, " of type ", static_cast<int>(field.type)));
-  }
-
- private:
   absl::Status Error(absl::string_view found) const {
     return NotAllowed(what_, absl::StrCat(found, " before byte ", at_, " of ", bytes_.size()),
                       "a SentencePiece model");
@@ -98,18 +104,6 @@ class WireReader {
   size_t at_ = 0;
 };
 
-// Calls `take` with each field; `take` returns false for a field of the wrong type.
-absl::Status ForEachField(std::string_view bytes, const std::string& what,
-                          const std::function<absl::StatusOr<bool>(const WireField& field)>& take) {
-  WireReader reader(bytes, what);
-  while (!reader.is_done()) {
-    ASSIGN_OR_RETURN(const WireField field, reader.Next());
-    ASSIGN_OR_RETURN(const bool has_type, take(field));
-    if (!has_type) return reader.WrongType(field);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NotImplemented(const std::string& name, absl::string_view field,
                             absl::string_view found, absl::string_view allowed) {
   return absl::InvalidArgumentError(
@@ -124,8 +118,9 @@ class ModelReader {
   }
 
   absl::StatusOr<SentencePieceModel> Read(std::string_view bytes) {
-    RETURN_IF_ERROR(
-        ForEachField(bytes, name_, [&](const WireField& field) { return TakeMember(field); }));
+    RETURN_IF_ERROR(WireReader(bytes, name_).ForEach([&](const WireField& field) {
+      return TakeMember(field);
+    }));
     if (model_.pieces.tokens.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name_, ": has no pieces, allowed: a SentencePiece model"));
@@ -152,17 +147,15 @@ class ModelReader {
     if (!is_known) return true;
     if (field.type != WireField::Type::kBytes) return false;
     if (field.number == kPieces) return TakePiece(field.bytes);
-    const auto take_each = [&](const char* member, auto take) -> absl::StatusOr<bool> {
-      RETURN_IF_ERROR(ForEachField(field.bytes, absl::StrCat(name_, ": ", member), take));
-      return true;
-    };
-    if (field.number == kTrainer) {
-      return take_each("trainer_spec", [&](const WireField& f) { return TakeTrainer(f); });
-    }
     const bool is_normalizer = field.number == kNormalizer;
-    const char* member = is_normalizer ? "normalizer_spec" : "denormalizer_spec";
-    return take_each(member,
-                     [&](const WireField& f) { return TakeNormalizer(f, member, is_normalizer); });
+    const char* const member = field.number == kTrainer ? "trainer_spec"
+                               : is_normalizer          ? "normalizer_spec"
+                                                        : "denormalizer_spec";
+    WireReader reader(field.bytes, absl::StrCat(name_, ": ", member));
+    RETURN_IF_ERROR(reader.ForEach([&](const WireField& f) {
+      return field.number == kTrainer ? TakeTrainer(f) : TakeNormalizer(f, member, is_normalizer);
+    }));
+    return true;
   }
 
   absl::StatusOr<bool> TakePiece(std::string_view bytes) {
@@ -171,7 +164,8 @@ class ModelReader {
     std::string piece;
     float score = 0;
     uint64_t kind = static_cast<uint64_t>(TokenKind::kNormal);
-    RETURN_IF_ERROR(ForEachField(bytes, path, [&](const WireField& f) -> absl::StatusOr<bool> {
+    WireReader reader(bytes, path);
+    RETURN_IF_ERROR(reader.ForEach([&](const WireField& f) -> absl::StatusOr<bool> {
       if (f.number == 1) piece = f.bytes;
       if (f.number == 2) {
         const auto bits = static_cast<uint32_t>(f.integer);

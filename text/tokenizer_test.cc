@@ -70,24 +70,21 @@ void ExpectError(const Json& file, const std::string& what, const std::string& c
 
 std::vector<TokenId> Encode(const Tokenizer& tokenizer, const std::string& text,
                             SpecialTokens special = SpecialTokens::kParse) {
-  const auto ids = tokenizer.Encode(text, special);
-  EXPECT_TRUE(ids.ok()) << ids.status();
-  return ids.ok() ? *ids : std::vector<TokenId>();
+  return tokenizer.Encode(text, special).value();
 }
 
 TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
-  const auto tokenizer = MakeTokenizer(SmallFile());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(Encode(**tokenizer, "ab<s>ba"), ElementsAre(2, 3, 1, 0));
-  EXPECT_THAT(Encode(**tokenizer, "ab<s>ba", SpecialTokens::kPlain), ElementsAre(2, 1, 0));
-  EXPECT_EQ((*tokenizer)->vocab_size(), 4);
-  EXPECT_TRUE((*tokenizer)->IsSpecial(3));
-  for (const TokenId id : {-1, 0, 2, 4}) EXPECT_FALSE((*tokenizer)->IsSpecial(id));
-  EXPECT_EQ((*tokenizer)->IdOf("<s>"), 3);
-  EXPECT_EQ((*tokenizer)->IdOf("ab"), 2);
-  EXPECT_EQ((*tokenizer)->IdOf("ba"), -1);
-  EXPECT_EQ((*tokenizer)->Decode({2, 3, -1, 99, 1}), "ab<s>b");
-  EXPECT_EQ((*tokenizer)->Decode({2, 3, 1}, /*skip_special=*/true), "abb");
+  const auto tokenizer = MakeTokenizer(SmallFile()).value();
+  EXPECT_THAT(Encode(*tokenizer, "ab<s>ba"), ElementsAre(2, 3, 1, 0));
+  EXPECT_THAT(Encode(*tokenizer, "ab<s>ba", SpecialTokens::kPlain), ElementsAre(2, 1, 0));
+  EXPECT_EQ(tokenizer->vocab_size(), 4);
+  EXPECT_TRUE(tokenizer->IsSpecial(3));
+  for (const TokenId id : {-1, 0, 2, 4}) EXPECT_FALSE(tokenizer->IsSpecial(id));
+  EXPECT_EQ(tokenizer->IdOf("<s>"), 3);
+  EXPECT_EQ(tokenizer->IdOf("ab"), 2);
+  EXPECT_EQ(tokenizer->IdOf("ba"), -1);
+  EXPECT_EQ(tokenizer->Decode({2, 3, -1, 99, 1}), "ab<s>b");
+  EXPECT_EQ(tokenizer->Decode({2, 3, 1}, /*skip_special=*/true), "abb");
 }
 
 // A text that is cut anywhere has the same ids as the whole text; special tokens count only in
@@ -95,34 +92,32 @@ TEST(Tokenizer, EncodesWithAndWithoutSpecialTokens) {
 TEST(Tokenizer, EncodesPartsAsOneText) {
   const std::string text = "It's  the\u00e9 12345 end.\n\n Once<s>upon";
   for (const std::string& path : {kSmall, kStoryteller}) {
-    const auto tokenizer = Tokenizer::Load(path);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    const std::vector<TokenId> whole = Encode(**tokenizer, text, SpecialTokens::kPlain);
+    const auto tokenizer = Tokenizer::Load(path).value();
+    const std::vector<TokenId> whole = Encode(*tokenizer, text, SpecialTokens::kPlain);
     for (size_t cut = 0; cut <= text.size(); ++cut) {
-      const auto ids = (*tokenizer)
+      const auto ids = tokenizer
                            ->EncodeMarked({{text.substr(0, cut), SpecialTokens::kPlain},
-                                           {text.substr(cut), SpecialTokens::kPlain}});
-      ASSERT_TRUE(ids.ok()) << ids.status();
-      EXPECT_EQ(*ids, whole) << "cut at " << cut;
+                                           {text.substr(cut), SpecialTokens::kPlain}})
+                           .value();
+      EXPECT_EQ(ids, whole) << "cut at " << cut;
     }
   }
-  const auto small = MakeTokenizer(SmallFile());
-  ASSERT_TRUE(small.ok()) << small.status();
-  const auto ids = (*small)->EncodeMarked({{"<s>a", SpecialTokens::kParse},
-                                           {"b<s><", SpecialTokens::kPlain},
-                                           {"s>b<s>", SpecialTokens::kParse}});
-  ASSERT_TRUE(ids.ok()) << ids.status();
-  EXPECT_THAT(*ids, ElementsAre(3, 2, 1, 3));
+  const auto small = MakeTokenizer(SmallFile()).value();
+  const auto ids = small
+                       ->EncodeMarked({{"<s>a", SpecialTokens::kParse},
+                                       {"b<s><", SpecialTokens::kPlain},
+                                       {"s>b<s>", SpecialTokens::kParse}})
+                       .value();
+  EXPECT_THAT(ids, ElementsAre(3, 2, 1, 3));
 }
 
 TEST(Tokenizer, FindsNonSpecialAddedTokensInEitherMode) {
   Json file = SmallFile();
   file["added_tokens"].push_back(AddedToken("<t>", 4, /*special=*/false));
   file["added_tokens"].push_back(AddedToken("ab", 2, /*special=*/false));  // in the vocabulary
-  const auto tokenizer = MakeTokenizer(file);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>"), ElementsAre(0, 4, 2, 3));
-  EXPECT_THAT(Encode(**tokenizer, "a<t>ab<s>", SpecialTokens::kPlain), ElementsAre(0, 4, 2));
+  const auto tokenizer = MakeTokenizer(file).value();
+  EXPECT_THAT(Encode(*tokenizer, "a<t>ab<s>"), ElementsAre(0, 4, 2, 3));
+  EXPECT_THAT(Encode(*tokenizer, "a<t>ab<s>", SpecialTokens::kPlain), ElementsAre(0, 4, 2));
 }
 
 TEST(Tokenizer, FindsNormalizedTokensInTheNormalizedText) {
@@ -131,17 +126,15 @@ TEST(Tokenizer, FindsNormalizedTokensInTheNormalizedText) {
   file["added_tokens"][0] = AddedToken("<S>", 3);
   file["added_tokens"].push_back(AddedToken("<T>", 4));
   file["added_tokens"][1]["normalized"] = true;
-  const auto tokenizer = MakeTokenizer(file);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(Encode(**tokenizer, "A<S>B<s>"), ElementsAre(0, 3, 1));
-  EXPECT_THAT(Encode(**tokenizer, "A<T>B<t>"), ElementsAre(0, 4, 1, 4));
+  const auto tokenizer = MakeTokenizer(file).value();
+  EXPECT_THAT(Encode(*tokenizer, "A<S>B<s>"), ElementsAre(0, 3, 1));
+  EXPECT_THAT(Encode(*tokenizer, "A<T>B<t>"), ElementsAre(0, 4, 1, 4));
 }
 
 TEST(Tokenizer, RefusesInvalidUtf8WithItsOffset) {
-  const auto tokenizer = MakeTokenizer(SmallFile());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto tokenizer = MakeTokenizer(SmallFile()).value();
   for (const char* text : {"ab\xff", "ab\xe4\xb8", "ab\xed\xa0\x80", "ab\xc0\xaf"}) {
-    const auto ids = (*tokenizer)->Encode(text, SpecialTokens::kParse);
+    const auto ids = tokenizer->Encode(text, SpecialTokens::kParse);
     EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(ids.status().message(), HasSubstr("byte 2 "));
     EXPECT_EQ(FieldOf(ids.status()), "text");
@@ -274,9 +267,8 @@ TEST_F(TokenizerFiles, LoadsAFolderOrFileWithItsConfig) {
   Write("tokenizer.json", SmallFile().dump());
   Write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
   for (const std::string& path : {folder_, Path("tokenizer.json")}) {
-    const auto tokenizer = Tokenizer::Load(path);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    EXPECT_THAT((*tokenizer)->WithTemplate({0}), ElementsAre(3, 0));
+    const auto tokenizer = Tokenizer::Load(path).value();
+    EXPECT_THAT(tokenizer->WithTemplate({0}), ElementsAre(3, 0));
   }
   Write("tokenizer_config.json", "");
   EXPECT_THAT(Load().message(), HasSubstr("tokenizer_config.json"));
@@ -300,10 +292,9 @@ TEST_F(TokenizerFiles, NamesMissingFiles) {
 TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
   fs::copy(SourcePath("tests/data/sentencepiece/plain.model"), Path("tokenizer.model"));
   for (const std::string& path : {folder_, Path("tokenizer.model")}) {
-    const auto tokenizer = Tokenizer::Load(path);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    EXPECT_EQ((*tokenizer)->vocab_size(), 500);
-    EXPECT_THAT((*tokenizer)->WithTemplate({}), ElementsAre(1));
+    const auto tokenizer = Tokenizer::Load(path).value();
+    EXPECT_EQ(tokenizer->vocab_size(), 500);
+    EXPECT_THAT(tokenizer->WithTemplate({}), ElementsAre(1));
   }
   Write("tokenizer_config.json", R"({"add_bos_token": false})");
   EXPECT_THAT((*Tokenizer::Load(folder_))->WithTemplate({}), ElementsAre());
@@ -314,9 +305,8 @@ TEST_F(TokenizerFiles, LoadsASentencePieceModelWithoutATokenizerJson) {
 TEST_F(TokenizerFiles, LoadsTheGgufFileOfAFolder) {
   fs::copy(SourcePath("tests/data/gguf/tokenizers/spm.gguf"), Path("model.gguf"));
   for (const std::string& path : {folder_, Path("model.gguf")}) {
-    const auto tokenizer = Tokenizer::Load(path);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    EXPECT_EQ((*tokenizer)->vocab_size(), 500);
+    const auto tokenizer = Tokenizer::Load(path).value();
+    EXPECT_EQ(tokenizer->vocab_size(), 500);
   }
 }
 
@@ -351,8 +341,7 @@ char32_t RandomCharacter(std::mt19937* random) {
 TEST(Tokenizer, DecodesByteLevelTextsExactly) {
   std::mt19937 random(6);
   for (const std::string& path : {kSmall, kStoryteller}) {
-    const auto tokenizer = Tokenizer::Load(path);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto tokenizer = Tokenizer::Load(path).value();
     for (int round = 0; round < 2000; ++round) {
       std::string text;
       for (int length = random() % 30; length > 0; --length) {
@@ -360,12 +349,11 @@ TEST(Tokenizer, DecodesByteLevelTextsExactly) {
       }
       if (round % 4 == 0) text.insert(0, "<|begin_of_text|><|endoftext|>");
       for (const auto special : {SpecialTokens::kParse, SpecialTokens::kPlain}) {
-        const auto ids = (*tokenizer)->Encode(text, special);
-        ASSERT_TRUE(ids.ok()) << ids.status();
-        ASSERT_EQ((*tokenizer)->Decode(*ids), text);
-        for (const TokenId id : *ids) {
-          ASSERT_TRUE(id >= 0 && id < (*tokenizer)->vocab_size());
-          ASSERT_FALSE(special == SpecialTokens::kPlain && (*tokenizer)->IsSpecial(id));
+        const auto ids = tokenizer->Encode(text, special).value();
+        ASSERT_EQ(tokenizer->Decode(ids), text);
+        for (const TokenId id : ids) {
+          ASSERT_TRUE(id >= 0 && id < tokenizer->vocab_size());
+          ASSERT_FALSE(special == SpecialTokens::kPlain && tokenizer->IsSpecial(id));
         }
       }
     }
@@ -373,26 +361,24 @@ TEST(Tokenizer, DecodesByteLevelTextsExactly) {
 }
 
 TEST(Tokenizer, StorytellerBeginsTextsWithItsSpecialToken) {
-  const auto tokenizer = Tokenizer::Load(kStoryteller);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ((*tokenizer)->vocab_size(), 4096);
-  EXPECT_EQ((*tokenizer)->IdOf("<|endoftext|>"), 0);
+  const auto tokenizer = Tokenizer::Load(kStoryteller).value();
+  EXPECT_EQ(tokenizer->vocab_size(), 4096);
+  EXPECT_EQ(tokenizer->IdOf("<|endoftext|>"), 0);
   const std::string text = "Once upon a time, there was a little girl named Lily.";
-  const std::vector<TokenId> ids = Encode(**tokenizer, text);
+  const std::vector<TokenId> ids = Encode(*tokenizer, text);
   EXPECT_LE(ids.size(), 16u);  // mostly whole words
-  EXPECT_EQ((*tokenizer)->WithTemplate(ids).front(), 0);
-  EXPECT_EQ((*tokenizer)->WithTemplate(ids).size(), ids.size() + 1);
-  EXPECT_EQ((*tokenizer)->Decode((*tokenizer)->WithTemplate(ids), /*skip_special=*/true), text);
+  EXPECT_EQ(tokenizer->WithTemplate(ids).front(), 0);
+  EXPECT_EQ(tokenizer->WithTemplate(ids).size(), ids.size() + 1);
+  EXPECT_EQ(tokenizer->Decode(tokenizer->WithTemplate(ids), /*skip_special=*/true), text);
 }
 
 // Guards against quadratic time: with it, this test would exceed its time limit.
 TEST(Tokenizer, EncodesLongTextsWithoutSpaces) {
-  const auto tokenizer = Tokenizer::Load(kSmall);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto tokenizer = Tokenizer::Load(kSmall).value();
   for (const char* part : {"a", "the", " ", "\n ", "1", "<", "\u4e2d", "\u0301\u0323", "'s"}) {
     std::string text;
     while (text.size() < 1'000'000) text += part;
-    EXPECT_EQ((*tokenizer)->Decode(Encode(**tokenizer, text)), text);
+    EXPECT_EQ(tokenizer->Decode(Encode(*tokenizer, text)), text);
   }
 }
 
@@ -402,9 +388,8 @@ TEST(Tokenizer, RanksTokensByTheirMerges) {
   Json file = SmallFile();
   file["model"]["vocab"] = {{"bab", 0}, {"a", 1}, {"ab", 2}, {"b", 4}, {"long", 5}};
   file["model"]["merges"] = Json::array({"a b", "b ab"});
-  const auto tokenizer = MakeTokenizer(file);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT((*tokenizer)->TokensByMerges(), ElementsAre(1, 3, 4, 2, 0, 5));
+  const auto tokenizer = MakeTokenizer(file).value();
+  EXPECT_THAT(tokenizer->TokensByMerges(), ElementsAre(1, 3, 4, 2, 0, 5));
 }
 
 }  // namespace

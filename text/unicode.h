@@ -2,7 +2,13 @@
 #ifndef TANDEM_TEXT_UNICODE_H_
 #define TANDEM_TEXT_UNICODE_H_
 
+#include <cstddef>
+#include <string_view>
+
 namespace tandem {
+
+// Returns the start of the character that ends at `end`. REQUIRES: text is UTF-8; end > 0.
+size_t PreviousCharacter(std::string_view text, size_t end);
 
 // The property White_Space of the Unicode character database.
 bool IsWhiteSpace(char32_t code_point);

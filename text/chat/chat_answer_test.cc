@@ -61,21 +61,19 @@ constexpr char kStrictTool[] =
 TEST(ChatAnswer, ShowsMarkersThatAreSpecialTokens) {
   const auto tokenizer = BytesAnd({"[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "[OTHER]"});
   const auto id = [&](const char* marker) { return tokenizer->IdOf(marker); };
-  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kOneTool));
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_THAT(answer->shown_special_tokens,
+  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kOneTool)).value();
+  EXPECT_THAT(answer.shown_special_tokens,
               ElementsAre(id("[TOOL_CALLS]"), id("[ARGS]"), id("[THINK]"), id("[/THINK]")));
-  EXPECT_FALSE(answer->constraint.has_value());
+  EXPECT_FALSE(answer.constraint.has_value());
   const AnswerDelta read =
-      AnswerReader::Read(answer->reading, "[THINK]So.[/THINK]Well.[TOOL_CALLS]f[ARGS]{\"a\": 1}");
+      AnswerReader::Read(answer.reading, "[THINK]So.[/THINK]Well.[TOOL_CALLS]f[ARGS]{\"a\": 1}");
   EXPECT_EQ(read.reasoning, "So.");
   EXPECT_EQ(read.content, "Well.");
   ASSERT_EQ(read.calls.size(), 1u);
   EXPECT_EQ(read.calls[0].arguments, "{\"a\": 1}");
-  const auto without = AnswerOf(kMistralMarkers, *tokenizer, HiWith(nullptr));
-  ASSERT_TRUE(without.ok()) << without.status();
-  EXPECT_THAT(without->shown_special_tokens, ElementsAre(id("[THINK]"), id("[/THINK]")));
-  EXPECT_FALSE(without->reading.tools.has_value());
+  const auto without = AnswerOf(kMistralMarkers, *tokenizer, HiWith(nullptr)).value();
+  EXPECT_THAT(without.shown_special_tokens, ElementsAre(id("[THINK]"), id("[/THINK]")));
+  EXPECT_FALSE(without.reading.tools.has_value());
 }
 
 TEST(ChatAnswer, FindsWhereReasoningBegins) {
@@ -103,11 +101,10 @@ TEST(ChatAnswer, LimitsTheReasoning) {
   ChatInput input = HiWith(nullptr);
   EXPECT_FALSE(AnswerOf(kOpensReasoning, *tokenizer, input)->thinking_budget.has_value());
   input.max_thinking_tokens = 7;
-  const auto answer = AnswerOf(kOpensReasoning, *tokenizer, input);
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  ASSERT_TRUE(answer->thinking_budget.has_value());
-  EXPECT_EQ(answer->thinking_budget->max_tokens, 7);
-  EXPECT_EQ(answer->thinking_budget->markers.start, ReasoningStart::kInside);
+  const auto answer = AnswerOf(kOpensReasoning, *tokenizer, input).value();
+  ASSERT_TRUE(answer.thinking_budget.has_value());
+  EXPECT_EQ(answer.thinking_budget->max_tokens, 7);
+  EXPECT_EQ(answer.thinking_budget->markers.start, ReasoningStart::kInside);
   for (const auto& refused : {AnswerOf(kOpensReasoning, *tokenizer, input, /*is_constrained=*/true),
                               AnswerOf("{{ messages[0].content }}", *tokenizer, input)}) {
     EXPECT_EQ(FieldOf(refused.status()), "max_thinking_tokens") << refused.status();
@@ -116,10 +113,9 @@ TEST(ChatAnswer, LimitsTheReasoning) {
 
 TEST(ChatAnswer, HoldsStrictFunctionsToTheirSchemas) {
   const auto tokenizer = BytesAnd({});
-  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool));
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  ASSERT_TRUE(answer->constraint.has_value());
-  EXPECT_THAT(answer->constraint->text, HasSubstr("triggered_tags"));
+  const auto answer = AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool)).value();
+  ASSERT_TRUE(answer.constraint.has_value());
+  EXPECT_THAT(answer.constraint->text, HasSubstr("triggered_tags"));
   const auto twice =
       AnswerOf(kMistralMarkers, *tokenizer, HiWith(kStrictTool), /*is_constrained=*/true);
   EXPECT_EQ(FieldOf(twice.status()), "tools[0].function.strict");

@@ -326,10 +326,7 @@ absl::StatusOr<JsonValue> InCallStyle(const JsonValue& message, const CallStyle&
     if (!has_arguments) continue;
     JsonValue& arguments = call["function"]["arguments"];
     if (arguments.is_string()) continue;
-    ASSIGN_OR_RETURN(const Value value, jinja::FromJson(arguments));
-    jinja::Runtime runtime;
-    ASSIGN_OR_RETURN(const Prompt text, jinja::ToJson(&runtime, value, jinja::JsonStyle()));
-    arguments = text.text();
+    ASSIGN_OR_RETURN(arguments, jinja::JsonText(arguments));
   }
   return restyled;
 }

@@ -20,22 +20,19 @@ TEST(GgufChatTemplate, IsReadWithItsTokens) {
     std::ofstream(path, std::ios::binary) << file.Bytes();
     return ChatTemplate::Load(path);
   };
-  const auto plain = load();
-  ASSERT_TRUE(plain.ok()) << plain.status();
-  EXPECT_TRUE(plain->is_plain());
+  const auto plain = load().value();
+  EXPECT_TRUE(plain.is_plain());
   file.Set("tokenizer.chat_template",
            GgufString("{{ bos_token }}{% for message in messages %}<|im_start|>x<|im_end|>"
                       "{% endfor %}"));
   file.Set("tokenizer.chat_template.tool_use", GgufString("{{ eos_token }}{{ tools[0] }}"));
-  const auto chat = load();
-  ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_FALSE(chat->is_plain());
+  const auto chat = load().value();
+  EXPECT_FALSE(chat.is_plain());
   ChatInput input = ChatInputOf({{.role = "user", .content = "Hi"}}, absl::UnixEpoch());
-  const auto parts = chat->Render(input);
-  ASSERT_TRUE(parts.ok()) << parts.status();
-  EXPECT_EQ(parts->front().text, "<s><|im_start|>x<|im_end|>");
+  const auto parts = chat.Render(input).value();
+  EXPECT_EQ(parts.front().text, "<s><|im_start|>x<|im_end|>");
   input.tools = SortedJson::array({"t"});
-  EXPECT_EQ(chat->Render(input)->front().text, "</s>");
+  EXPECT_EQ(chat.Render(input)->front().text, "</s>");
   file.Set("tokenizer.chat_template", GgufString("<|im_start|>\xFF"));
   EXPECT_NE(load().status().message().find("not UTF-8"), absl::string_view::npos);
   file.Set("tokenizer.chat_template", GgufUint32(1));

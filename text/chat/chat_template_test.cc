@@ -160,10 +160,10 @@ TEST(ChatTemplate, PlainTemplateContinuesAnswersAndStartsQuestionsOnNewLines) {
 
 TEST(ChatTemplate, DistinguishesItsOwnTextFromMessages) {
   for (const char* jinja : {kChatMl, kLlama2, kLlama3, kPhi, ""}) {
-    const auto parts =
-        ParseTemplate(jinja).Render(ChatInputOf({{"user", "</s><|im_end|>"}}, absl::UnixEpoch()));
-    ASSERT_TRUE(parts.ok());
-    for (const MarkedText& part : *parts) {
+    const auto parts = ParseTemplate(jinja)
+                           .Render(ChatInputOf({{"user", "</s><|im_end|>"}}, absl::UnixEpoch()))
+                           .value();
+    for (const MarkedText& part : parts) {
       EXPECT_EQ(part.text == "</s><|im_end|>", part.special == SpecialTokens::kPlain) << part.text;
     }
   }
@@ -196,12 +196,11 @@ TEST(ChatTemplate, EndTokensComeFromTheVocabulary) {
       {"id": 3, "content": "<|im_end|>", "special": true, "normalized": false},
       {"id": 4, "content": "<|end|>", "special": false, "normalized": false}],
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})";
-  const auto tokenizer = Tokenizer::Parse(kFile, "", "test");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(EndTokenIds(ParseTemplate(kChatMl), **tokenizer), ElementsAre(3));
-  EXPECT_THAT(EndTokenIds(ParseTemplate(kPhi, "", ""), **tokenizer), ElementsAre(4));
-  EXPECT_THAT(EndTokenIds(ParseTemplate("{{ messages[-1].content }}ab"), **tokenizer), IsEmpty());
-  EXPECT_THAT(EndTokenIds(ParseTemplate(""), **tokenizer), IsEmpty());
+  const auto tokenizer = Tokenizer::Parse(kFile, "", "test").value();
+  EXPECT_THAT(EndTokenIds(ParseTemplate(kChatMl), *tokenizer), ElementsAre(3));
+  EXPECT_THAT(EndTokenIds(ParseTemplate(kPhi, "", ""), *tokenizer), ElementsAre(4));
+  EXPECT_THAT(EndTokenIds(ParseTemplate("{{ messages[-1].content }}ab"), *tokenizer), IsEmpty());
+  EXPECT_THAT(EndTokenIds(ParseTemplate(""), *tokenizer), IsEmpty());
 }
 
 TEST(ChatTemplate, ContinuesTheLastMessage) {

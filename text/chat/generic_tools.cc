@@ -35,14 +35,7 @@ bool HasRole(const Json& message, absl::string_view role) {
 
 bool HasFunctions(const ChatInput& input) { return !input.tools.is_null() && !input.tools.empty(); }
 
-// Writes JSON as Python's json.dumps does.
-absl::StatusOr<std::string> JsonText(const Json& json) {
-  ASSIGN_OR_RETURN(const jinja::Value value, jinja::FromJson(json));
-  jinja::Runtime runtime;
-  ASSIGN_OR_RETURN(const jinja::MarkedText text,
-                   jinja::ToJson(&runtime, value, jinja::JsonStyle()));
-  return text.text();
-}
+using jinja::JsonText;
 
 absl::StatusOr<std::string> TextOfFunctions(const Json& tools) {
   std::string text = kBeforeFunctions;

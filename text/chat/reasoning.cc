@@ -180,15 +180,9 @@ void ReasoningSplitter::EmitReasoning(std::string_view text, AnswerDelta* delta)
 
 namespace {
 
-// The limits that reasoning efforts mean for templates that have a variable `switched` to reason or
-// not, and do not read the effort.
-struct EffortLimit {
-  std::string_view switched;
-  std::string_view effort;
-  int max_tokens;
-};
-constexpr EffortLimit kEffortLimits[] = {{"enable_thinking", "none", 0},  // Qwen3, SmolLM3, GLM-4.5
-                                         {"thinking", "none", 0}};        // DeepSeek-V3.1, Granite
+// The variables by which templates that do not read the effort reason or not: those of Qwen3,
+// SmolLM3 and GLM-4.5, and of DeepSeek-V3.1 and Granite.
+constexpr std::string_view kSwitches[] = {"enable_thinking", "thinking"};
 
 }  // namespace
 
@@ -205,11 +199,9 @@ absl::StatusOr<std::optional<int>> ThinkingLimitOf(const ChatInput& input, const
   }
   const auto effort = input.kwargs.find("reasoning_effort");
   if (effort == input.kwargs.end() || chat.Mentions("reasoning_effort")) return std::nullopt;
-  for (const EffortLimit& limit : kEffortLimits) {
-    if (IsText(*effort, View(limit.effort)) && chat.Mentions(limit.switched))
-      return limit.max_tokens;
-  }
-  return std::nullopt;
+  const bool is_off = IsText(*effort, "none") &&
+                      absl::c_any_of(kSwitches, [&](auto name) { return chat.Mentions(name); });
+  return is_off ? std::optional<int>(0) : std::nullopt;
 }
 
 int64_t CountReasoningTokens(const ReasoningSplitter::Options& options, Detokenizer* detokenizer,

@@ -221,9 +221,9 @@ TEST(ThinkingConstraint, WritesMarkersWithAnyVocabulary) {
   const auto tokenizer = *Tokenizer::Load(SourcePath("models/storyteller-7m"));
   const auto constraint =
       ThinkingConstraint::Make({.max_tokens = 0, .markers = {.start = Start::kInside}}, *tokenizer,
-                               tokenizer->vocab_size(), nullptr);
-  ASSERT_TRUE(constraint.ok()) << constraint.status();
-  const std::unique_ptr<ConstraintState> state = (*constraint)->Begin();
+                               tokenizer->vocab_size(), nullptr)
+          .value();
+  const std::unique_ptr<ConstraintState> state = constraint->Begin();
   std::string text;
   for (const TokenId id : state->ForcedTokens()) {
     EXPECT_TRUE(state->Accept(id));

@@ -89,10 +89,6 @@ class XmlFormat {
   }
 
   static absl::Status CheckKeywords(const Json& object) {
-    constexpr std::array kKnown = {"type",     "properties",  "required", "additionalProperties",
-                                   "$defs",    "definitions", "title",    "description",
-                                   "default",  "examples",    "$schema",  "$id",
-                                   "$comment", "strict"};
     constexpr std::array kUnsupported = {"anyOf",
                                          "oneOf",
                                          "allOf",
@@ -110,7 +106,6 @@ class XmlFormat {
                                          "$dynamicRef",
                                          "unevaluatedProperties"};
     for (const auto& [keyword, value] : object.items()) {
-      if (absl::c_linear_search(kKnown, keyword)) continue;
       if (absl::c_linear_search(kUnsupported, keyword)) return NotInXml(keyword);
     }
     return absl::OkStatus();

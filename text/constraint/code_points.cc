@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 
 namespace tandem {
 namespace {
@@ -224,11 +225,9 @@ std::optional<NamedClass> ClassOfEscape(char letter) {
               CodePoints::Of({{0x1C, 0x1F}, {0x85, 0x85}, {0x180E, 0x180E}, {0xFEFF, 0xFEFF}}))};
     }
     case 'D':
-      return Negated(*ClassOfEscape('d'));
     case 'W':
-      return Negated(*ClassOfEscape('w'));
     case 'S':
-      return Negated(*ClassOfEscape('s'));
+      return Negated(*ClassOfEscape(absl::ascii_tolower(static_cast<unsigned char>(letter))));
     default:
       return std::nullopt;
   }

@@ -99,118 +99,105 @@ struct ConstraintCompiler::Shared {
   // too many jobs wait.
   absl::StatusOr<JobPtr> FindOrAdd(const OutputConstraint& constraint, absl::string_view salt,
                                    const std::shared_ptr<Shared>& self)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Waits until the job is done. RESOURCE_EXHAUSTED if that takes longer than `patience`.
-  absl::Status Await(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  absl::StatusOr<GrammarPtr> CompileWithin(const Job& job, const GrammarEngine& compiler) const;
-  void Work();
-};
-
-absl::StatusOr<ConstraintCompiler::Shared::JobPtr> ConstraintCompiler::Shared::FindOrAdd(
-    const OutputConstraint& constraint, absl::string_view salt,
-    const std::shared_ptr<Shared>& self) {
-  const auto it = absl::c_find_if(kept, [&](const JobPtr& job) {
-    return job->salt == salt && AreTheSame(job->constraint, constraint);
-  });
-  if (it != kept.end()) {
-    kept.splice(kept.begin(), kept, it);
-    return kept.front();
-  }
-  const bool is_full = waiting.size() >= static_cast<size_t>(limits.max_waiting) &&
-                       Instant::Now() - waiting.front()->begin > limits.short_wait;
-  if (is_full) {
-    return absl::ResourceExhaustedError(absl::StrCat("constraint: the compiler is busy (",
-                                                     waiting.size(), " waiting); try again later"));
-  }
-  auto job = std::make_shared<Job>();
-  job->constraint = constraint;
-  job->salt = std::string(salt);
-  std::list<JobPtr> one = {job};
-  std::list<JobPtr> other = {job};
-  if (num_threads < kMaxThreads) {
-    const bool has_started = Attempt("starting a thread that compiles constraints",
-                                     [&] { std::thread([self] { self->Work(); }).detach(); });
-    num_threads += has_started ? 1 : 0;
-  }
-  if (num_threads == 0) {
-    return absl::ResourceExhaustedError("constraint: no thread can be started; try again later");
-  }
-  waiting.splice(waiting.end(), one);
-  kept.splice(kept.begin(), other);
-  return job;
-}
-
-absl::Status ConstraintCompiler::Shared::Await(const JobPtr& job) {
-  const auto is_done = [&job] { return job->is_done; };
-  ++job->num_waiting;
-  mutex.AwaitWithTimeout(absl::Condition(&is_done), limits.patience);
-  --job->num_waiting;
-  if (job->is_done) return absl::OkStatus();
-  if (job->num_waiting == 0) {
-    job->is_unwanted = true;
-    waiting.remove(job);
-    kept.remove(job);
-  }
-  return absl::ResourceExhaustedError(absl::StrCat("constraint: was not compiled within ",
-                                                   absl::FormatDuration(limits.patience),
-                                                   "; try again later"));
-}
-
-// Drops finished jobs: those whose errors may not recur, and the least recently used ones that do
-// not fit in `max_kept_bytes`. Jobs that are not finished are kept.
-void ConstraintCompiler::Shared::Forget() {
-  int64_t bytes = 0;
-  kept.remove_if([&](const JobPtr& job) {
-    if (!job->is_done) return false;
-    const bool may_stay = job->grammar.ok() || absl::IsInvalidArgument(job->grammar.status());
-    bytes += kBytesOfJob + static_cast<int64_t>(NumBytes(job->constraint)) +
-             (job->grammar.ok() ? (*job->grammar)->bytes() : 0);
-    return !may_stay || bytes > limits.max_kept_bytes;
-  });
-}
-
-absl::StatusOr<GrammarPtr> ConstraintCompiler::Shared::CompileWithin(
-    const Job& job, const GrammarEngine& compiler) const {
-  GrammarPtr grammar;
-  RETURN_IF_ERROR(Guarded("compiling a constraint", [&]() -> absl::Status {
-    auto compiled = compiler.Compile(job.constraint, {.time = limits.time,
-                                                      .watches_stack = true,
-                                                      .bytes = limits.max_work_bytes,
-                                                      .unwanted = &job.is_unwanted});
-    if (absl::IsOutOfRange(compiled.status())) {
-      return absl::OutOfRangeError(
-          absl::StrCat("cannot be compiled: it ", compiled.status().message()));
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto it = absl::c_find_if(kept, [&](const JobPtr& job) {
+      return job->salt == salt && AreTheSame(job->constraint, constraint);
+    });
+    if (it != kept.end()) {
+      kept.splice(kept.begin(), kept, it);
+      return kept.front();
     }
-    RETURN_IF_ERROR(compiled.status());
-    grammar = *std::move(compiled);
-    if (grammar->bytes() <= limits.max_grammar_bytes) return absl::OkStatus();
-    return absl::OutOfRangeError(absl::StrCat("cannot be used: its compiled grammar has ",
-                                              grammar->bytes(),
-                                              " bytes, allowed: ", limits.max_grammar_bytes));
-  }));
-  return grammar;
-}
-
-// Compiles waiting jobs until there are none left.
-void ConstraintCompiler::Shared::Work() {
-  mutex.Lock();
-  while (!waiting.empty()) {
-    const JobPtr job = std::move(waiting.front());
-    waiting.pop_front();
-    const GrammarEngine* const compiler = engine.get();
-    mutex.Unlock();
-    const Instant begin = Instant::Now();
-    absl::StatusOr<GrammarPtr> grammar = CompileWithin(*job, *compiler);
-    if (Instant::Now() - begin > kLongWork) ReturnFreeMemory();
-    mutex.Lock();
-    job->grammar = std::move(grammar);
-    job->is_done = true;
-    Forget();
+    const bool is_full = waiting.size() >= static_cast<size_t>(limits.max_waiting) &&
+                         Instant::Now() - waiting.front()->begin > limits.short_wait;
+    if (is_full) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "constraint: the compiler is busy (", waiting.size(), " waiting); try again later"));
+    }
+    auto job = std::make_shared<Job>();
+    job->constraint = constraint;
+    job->salt = std::string(salt);
+    std::list<JobPtr> one = {job};
+    std::list<JobPtr> other = {job};
+    if (num_threads < kMaxThreads) {
+      const bool has_started = Attempt("starting a thread that compiles constraints",
+                                       [&] { std::thread([self] { self->Work(); }).detach(); });
+      num_threads += has_started ? 1 : 0;
+    }
+    if (num_threads == 0) {
+      return absl::ResourceExhaustedError("constraint: no thread can be started; try again later");
+    }
+    waiting.splice(waiting.end(), one);
+    kept.splice(kept.begin(), other);
+    return job;
   }
-  --num_threads;
-  mutex.Unlock();
-}
+  // Waits until the job is done. RESOURCE_EXHAUSTED if that takes longer than `patience`.
+  absl::Status Await(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto is_done = [&job] { return job->is_done; };
+    ++job->num_waiting;
+    mutex.AwaitWithTimeout(absl::Condition(&is_done), limits.patience);
+    --job->num_waiting;
+    if (job->is_done) return absl::OkStatus();
+    if (job->num_waiting == 0) {
+      job->is_unwanted = true;
+      waiting.remove(job);
+      kept.remove(job);
+    }
+    return absl::ResourceExhaustedError(absl::StrCat("constraint: was not compiled within ",
+                                                     absl::FormatDuration(limits.patience),
+                                                     "; try again later"));
+  }
+  // Drops finished jobs: those whose errors may not recur, and the least recently used ones that do
+  // not fit in `max_kept_bytes`. Jobs that are not finished are kept.
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    int64_t bytes = 0;
+    kept.remove_if([&](const JobPtr& job) {
+      if (!job->is_done) return false;
+      const bool may_stay = job->grammar.ok() || absl::IsInvalidArgument(job->grammar.status());
+      bytes += kBytesOfJob + static_cast<int64_t>(NumBytes(job->constraint)) +
+               (job->grammar.ok() ? (*job->grammar)->bytes() : 0);
+      return !may_stay || bytes > limits.max_kept_bytes;
+    });
+  }
+  absl::StatusOr<GrammarPtr> CompileWithin(const Job& job, const GrammarEngine& compiler) const {
+    GrammarPtr grammar;
+    RETURN_IF_ERROR(Guarded("compiling a constraint", [&]() -> absl::Status {
+      auto compiled = compiler.Compile(job.constraint, {.time = limits.time,
+                                                        .watches_stack = true,
+                                                        .bytes = limits.max_work_bytes,
+                                                        .unwanted = &job.is_unwanted});
+      if (absl::IsOutOfRange(compiled.status())) {
+        return absl::OutOfRangeError(
+            absl::StrCat("cannot be compiled: it ", compiled.status().message()));
+      }
+      RETURN_IF_ERROR(compiled.status());
+      grammar = *std::move(compiled);
+      if (grammar->bytes() <= limits.max_grammar_bytes) return absl::OkStatus();
+      return absl::OutOfRangeError(absl::StrCat("cannot be used: its compiled grammar has ",
+                                                grammar->bytes(),
+                                                " bytes, allowed: ", limits.max_grammar_bytes));
+    }));
+    return grammar;
+  }
+  // Compiles waiting jobs until there are none left.
+  void Work() {
+    mutex.Lock();
+    while (!waiting.empty()) {
+      const JobPtr job = std::move(waiting.front());
+      waiting.pop_front();
+      const GrammarEngine* const compiler = engine.get();
+      mutex.Unlock();
+      const Instant begin = Instant::Now();
+      absl::StatusOr<GrammarPtr> grammar = CompileWithin(*job, *compiler);
+      if (Instant::Now() - begin > kLongWork) ReturnFreeMemory();
+      mutex.Lock();
+      job->grammar = std::move(grammar);
+      job->is_done = true;
+      Forget();
+    }
+    --num_threads;
+    mutex.Unlock();
+  }
+};
 
 ConstraintCompiler::ConstraintCompiler(const Tokenizer* tokenizer, int vocab_size,
                                        const Limits& limits)

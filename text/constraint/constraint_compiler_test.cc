@@ -262,9 +262,8 @@ TEST_F(Compiling, LimitsTheTimeOfFollowingAnOutput) {
   const auto compiler = Within({});
   const OutputConstraint ambiguous{.kind = Kind::kGrammar,
                                    .text = "root ::= root root root | root root | \"a\" | \"\""};
-  const auto constraint = compiler->Compile(ambiguous, {{end_}});
-  ASSERT_TRUE(constraint.ok()) << constraint.status();
-  const std::unique_ptr<ConstraintState> state = (*constraint)->Begin();
+  const auto constraint = compiler->Compile(ambiguous, {{end_}}).value();
+  const std::unique_ptr<ConstraintState> state = constraint->Begin();
   const TokenId a = tokenizer_->Encode("a", SpecialTokens::kPlain)->front();
   int num_tokens = 0;
   for (; num_tokens < 3000 && state->status().ok(); ++num_tokens) {
@@ -281,7 +280,7 @@ TEST_F(Compiling, LimitsTheTimeOfFollowingAnOutput) {
     for (const uint32_t word : one->Allowed()) EXPECT_EQ(word, 0u);
     EXPECT_FALSE(one->status().ok());
   }
-  const std::unique_ptr<ConstraintState> next = (*constraint)->Begin();
+  const std::unique_ptr<ConstraintState> next = constraint->Begin();
   EXPECT_TRUE(next->Accept(a));
   EXPECT_TRUE(next->status().ok());
 }

@@ -40,9 +40,7 @@ class Constraints : public testing::Test {
   int vocab_size() const { return tokenizer->vocab_size() + 5; }  // models pad their vocabularies
 
   std::shared_ptr<const TokenConstraint> Compile(const OutputConstraint& constraint) {
-    const auto compiled = compiler->Compile(constraint, {{end}});
-    EXPECT_TRUE(compiled.ok()) << compiled.status();
-    return compiled.ok() ? *compiled : nullptr;
+    return compiler->Compile(constraint, {{end}}).value();
   }
   bool Takes(const TokenConstraint& constraint, const std::string& text) const {
     const auto state = constraint.Begin();
@@ -434,9 +432,9 @@ TEST_F(Constraints, AreCompiledConcurrently) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 4; ++i) {
         const std::string word = absl::StrCat("word", (t + i) % 5);
-        const auto constraint = small.Compile({.kind = Kind::kRegex, .text = word}, {{end}});
-        ASSERT_TRUE(constraint.ok()) << constraint.status();
-        EXPECT_EQ((*constraint)->Begin()->Forced(), word);
+        const auto constraint =
+            small.Compile({.kind = Kind::kRegex, .text = word}, {{end}}).value();
+        EXPECT_EQ(constraint->Begin()->Forced(), word);
       }
     });
   }

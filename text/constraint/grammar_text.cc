@@ -36,18 +36,12 @@ class Writer {
           met_.push_back(expr.rule);
         }
         return absl::StrCat("r", expr.rule);
-      case ExprKind::kSequence: {
-        std::string text;
-        for (const GrammarExpr& part : expr.parts) {
-          absl::StrAppend(&text, text.empty() ? "" : " ", TextOf(part));
-        }
-        return absl::StrCat("(", text, ")");
-      }
+      case ExprKind::kSequence:
       case ExprKind::kChoice: {
+        const char* const between = expr.kind == ExprKind::kChoice ? " | " : " ";
         std::string text;
         for (const GrammarExpr& part : expr.parts) {
-          if (!IsFinite(part)) continue;
-          absl::StrAppend(&text, text.empty() ? "" : " | ", TextOf(part));
+          if (IsFinite(part)) absl::StrAppend(&text, text.empty() ? "" : between, TextOf(part));
         }
         return absl::StrCat("(", text, ")");
       }
@@ -64,10 +58,6 @@ class Writer {
     switch (expr.kind) {
       case ExprKind::kNothing:
         return false;
-      case ExprKind::kText:
-      case ExprKind::kRegex:
-      case ExprKind::kClass:
-        return true;
       case ExprKind::kRule:
         return is_finite_[expr.rule];
       case ExprKind::kSequence:
@@ -76,8 +66,9 @@ class Writer {
         return absl::c_any_of(expr.parts, [this](const auto& part) { return IsFinite(part); });
       case ExprKind::kRepeat:
         return expr.min == 0 || IsFinite(expr.parts[0]);
+      default:
+        return true;
     }
-    return false;
   }
 
   const std::vector<int>& met() const { return met_; }

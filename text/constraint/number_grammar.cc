@@ -1,13 +1,16 @@
 #include "text/constraint/number_grammar.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -374,25 +377,21 @@ void AppendFractions(const std::string& whole, const FractionLimit& low,
   }
 }
 
-// Round a bound to at most `num_digits` digits of fraction: up for the beginning of a range, and
-// down for its end.
-Magnitude RoundedUp(const Magnitude& bound, size_t num_digits) {
+// Rounds a bound to as many digits as are exact: up for the beginning of a range, and down for its
+// end.
+Magnitude Rounded(const Magnitude& bound, bool up) {
+  const size_t num_digits = FractionDigits::Exact(bound.whole);
   if (bound.fraction.size() <= num_digits) return bound;
-  const std::string digits = bound.whole + bound.fraction.substr(0, num_digits);
-  const std::string above = Incremented(digits);
-  return MagnitudeOf(above, above.size() - num_digits, bound.is_exclusive);
-}
-Magnitude RoundedDown(const Magnitude& bound, size_t num_digits) {
-  if (bound.fraction.size() <= num_digits) return bound;
-  return MagnitudeOf(bound.whole + bound.fraction.substr(0, num_digits), bound.whole.size(),
-                     bound.is_exclusive);
+  std::string digits = bound.whole + bound.fraction.substr(0, num_digits);
+  if (up) digits = Incremented(std::move(digits));
+  return MagnitudeOf(digits, digits.size() - num_digits, bound.is_exclusive);
 }
 
 std::vector<std::string> SideParts(MagnitudeRange range, const FractionDigits& digits) {
   Magnitude& low = range.low;
   Magnitude& high = range.high;
-  if (low.is_exclusive) low = RoundedUp(low, FractionDigits::Exact(low.whole));
-  if (high.is_exclusive) high = RoundedDown(high, FractionDigits::Exact(high.whole));
+  if (low.is_exclusive) low = Rounded(low, /*up=*/true);
+  if (high.is_exclusive) high = Rounded(high, /*up=*/false);
   std::vector<std::string> parts;
   if (range.is_empty()) return parts;
   const FractionLimit least{.digits = low.fraction, .is_exclusive = low.is_exclusive};
@@ -415,8 +414,10 @@ std::vector<std::string> SideParts(MagnitudeRange range, const FractionDigits& d
   return parts;
 }
 
-absl::StatusOr<std::string> NumbersBetween(const std::optional<NumberBound>& min,
-                                           const std::optional<NumberBound>& max, bool is_integer) {
+}  // namespace
+
+absl::StatusOr<std::string> NumberRange(const std::optional<NumberBound>& min,
+                                        const std::optional<NumberBound>& max, bool is_integer) {
   ASSIGN_OR_RETURN(const SignedRange range, ReadRange(min, max));
   const FractionDigits digits{.is_integer = is_integer, .has_exclusive = range.has_exclusive};
   std::vector<std::string> parts;
@@ -429,8 +430,11 @@ absl::StatusOr<std::string> NumbersBetween(const std::optional<NumberBound>& min
   return AnyOfTexts(parts);
 }
 
+namespace {
+
 using Json = JsonValue;
 
+constexpr std::array kBounds = {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"};
 constexpr int64_t kMaxMultiple = 256;           // factor of a grammar, which has as many rules
 constexpr int64_t kMaxListedMultiples = 2'000;  // multiples between bounds that are listed
 
@@ -486,17 +490,16 @@ absl::StatusOr<GrammarExpr> Multiples(const Json& flat, const std::string& path,
   const auto step = static_cast<int64_t>(factor.get<double>());
   double least = -std::numeric_limits<double>::infinity();
   double most = -least;
-  for (const auto& [name, sign] : {std::pair("minimum", 0), std::pair("exclusiveMinimum", 1)}) {
+  for (const char* name : kBounds) {
     if (!HasKeyword(flat, name)) continue;
-    const double bound = std::ceil(flat[name].get<double>() / static_cast<double>(step));
-    const bool is_on_it = bound * static_cast<double>(step) == flat[name].get<double>();
-    least = std::max(least, bound + (sign != 0 && is_on_it ? 1 : 0));
-  }
-  for (const auto& [name, sign] : {std::pair("maximum", 0), std::pair("exclusiveMaximum", 1)}) {
-    if (!HasKeyword(flat, name)) continue;
-    const double bound = std::floor(flat[name].get<double>() / static_cast<double>(step));
-    const bool is_on_it = bound * static_cast<double>(step) == flat[name].get<double>();
-    most = std::min(most, bound - (sign != 0 && is_on_it ? 1 : 0));
+    const auto value = flat[name].get<double>();
+    const bool is_lower = absl::EndsWith(name, "inimum");
+    const double quotient = value / static_cast<double>(step);
+    const double bound = is_lower ? std::ceil(quotient) : std::floor(quotient);
+    const bool is_out =
+        absl::StartsWith(name, "exclusive") && bound * static_cast<double>(step) == value;
+    if (is_lower) least = std::max(least, bound + (is_out ? 1 : 0));
+    if (!is_lower) most = std::min(most, bound - (is_out ? 1 : 0));
   }
   if (least > most) return output->None(path, "multipleOf", "has no multiple within the bounds");
   if (most - least < static_cast<double>(kMaxListedMultiples)) {
@@ -526,16 +529,6 @@ absl::StatusOr<GrammarExpr> Multiples(const Json& flat, const std::string& path,
 
 }  // namespace
 
-absl::StatusOr<std::string> IntegerRange(const std::optional<NumberBound>& min,
-                                         const std::optional<NumberBound>& max) {
-  return NumbersBetween(min, max, /*is_integer=*/true);
-}
-
-absl::StatusOr<std::string> NumberRange(const std::optional<NumberBound>& min,
-                                        const std::optional<NumberBound>& max) {
-  return NumbersBetween(min, max, /*is_integer=*/false);
-}
-
 GrammarExpr AnyJsonNumber() { return RegexExpr(kNumber); }
 
 absl::StatusOr<GrammarExpr> NumberGrammar(const Json& flat, bool is_integer,
@@ -546,16 +539,14 @@ absl::StatusOr<GrammarExpr> NumberGrammar(const Json& flat, bool is_integer,
       TighterBound(flat, "maximum", "exclusiveMaximum", /*is_lower=*/false);
   if (HasKeyword(flat, "multipleOf")) return Multiples(flat, path, output);
   if (!min.has_value() && !max.has_value()) return RegexExpr(is_integer ? kInteger : kNumber);
-  const absl::StatusOr<std::string> range =
-      is_integer ? IntegerRange(min, max) : NumberRange(min, max);
+  const absl::StatusOr<std::string> range = NumberRange(min, max, is_integer);
   if (range.ok()) {
     ASSIGN_OR_RETURN(const RegexNode node, ParseRegex(*range, RegexMode::kWhole));
     return RegexGrammar(node, TextForm::kPlain);
   }
   std::vector<const char*> names;
-  for (const char* name : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
-    if (HasKeyword(flat, name)) names.push_back(name);
-  }
+  absl::c_copy_if(kBounds, std::back_inserter(names),
+                  [&](const char* name) { return HasKeyword(flat, name); });
   const std::string keywords = absl::StrJoin(names, ", ");
   if (absl::StartsWith(range.status().message(), "no ")) {
     return output->None(path, keywords, "leave no number");

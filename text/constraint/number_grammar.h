@@ -1,6 +1,6 @@
 // Regular expressions (ParseRegex, RegexMode::kWhole) for the JSON numbers between two bounds.
 //
-//   IntegerRange({{.decimal = "-5"}}, {{.decimal = "1e2", .is_exclusive = true}})
+//   NumberRange({{.decimal = "-5"}}, {{.decimal = "1e2", .is_exclusive = true}}, true)
 //       "-5" to "99"
 #ifndef TANDEM_TEXT_CONSTRAINT_NUMBER_GRAMMAR_H_
 #define TANDEM_TEXT_CONSTRAINT_NUMBER_GRAMMAR_H_
@@ -19,10 +19,12 @@ struct NumberBound {
   bool is_exclusive = false;
 };
 
-// Returns an expression for the JSON integers in the range, without fraction, exponent, leading
+// Returns an expression for the JSON numbers or integers in the range, without exponent, leading
 // zeros and "-0". An absent bound leaves its side open. Numbers on an open side have at most 15
-// digits, or one more than the other bound if that is longer. A bound of more than 100 digits
-// before the point counts as open, unless it leaves only such numbers.
+// digits before the point, or one more than the other bound if that is longer. A bound of more than
+// 100 digits before the point counts as open, unless it leaves only such numbers. Integers have no
+// fraction, nor have numbers of more than 15 digits before the point; others have up to 15 digits
+// of it.
 //
 // Bounds are exact. A reader may round bounds from 10^15 on to the nearest double: numbers are
 // within both the bound and that double.
@@ -30,18 +32,12 @@ struct NumberBound {
 // INVALID_ARGUMENT "minimum: ..." or "maximum: ..." if a bound is not a JSON number, has more than
 // 400 digits before or after the point, or leaves only numbers of more than 100 digits.
 // INVALID_ARGUMENT "no integer is from 5 to 3" if the range is empty.
-absl::StatusOr<std::string> IntegerRange(const std::optional<NumberBound>& min,
-                                         const std::optional<NumberBound>& max);
-
-// Returns an expression for the JSON numbers in the range, without exponent and "-0". Open sides
-// and errors are as above. Numbers of more than 15 digits before the point have no fraction, and
-// others have up to 15 digits of it.
 //
 // If a bound is exclusive, numbers have at most 15 digits before and after the point together (a
 // zero before it does not count), so that they differ from the bound as doubles, too. A bound of
 // more digits is rounded to 15 in the direction that makes the range smaller.
 absl::StatusOr<std::string> NumberRange(const std::optional<NumberBound>& min,
-                                        const std::optional<NumberBound>& max);
+                                        const std::optional<NumberBound>& max, bool is_integer);
 
 GrammarExpr AnyJsonNumber();
 

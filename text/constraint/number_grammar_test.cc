@@ -19,6 +19,14 @@ using testing::HasSubstr;
 using Bound = std::optional<NumberBound>;
 using RangeMaker = absl::StatusOr<std::string> (*)(const Bound&, const Bound&);
 
+using Bound = std::optional<NumberBound>;
+absl::StatusOr<std::string> IntegerRange(const Bound& min, const Bound& max) {
+  return NumberRange(min, max, /*is_integer=*/true);
+}
+absl::StatusOr<std::string> DecimalRange(const Bound& min, const Bound& max) {
+  return NumberRange(min, max, /*is_integer=*/false);
+}
+
 // A list of texts, which finds those that an expression matches.
 class TextGrid {
  public:
@@ -171,7 +179,7 @@ TEST(NumberRanges, ContainExactlyTheDecimalsWithin) {
       if (!value.has_value()) return Bound();
       return Bound(NumberBound{DecimalText(*value, places), is_exclusive});
     };
-    ExpectRange(NumberRange, grid, bound(min, is_above), bound(max, is_below), expected);
+    ExpectRange(DecimalRange, grid, bound(min, is_above), bound(max, is_below), expected);
   };
   for (int min = -25; min <= 25; ++min) {
     for (int max = min - 1; max <= 25; ++max) {
@@ -193,11 +201,10 @@ TEST(NumberRanges, ContainExactlyTheDecimalsWithin) {
 // Checks that the range contains `matches` and does not contain `others`.
 void ExpectTexts(RangeMaker make, const Bound& min, const Bound& max,
                  const std::vector<std::string>& matches, const std::vector<std::string>& others) {
-  const auto pattern = make(min, max);
-  ASSERT_TRUE(pattern.ok()) << pattern.status();
-  const auto node = ParseRegex(*pattern, RegexMode::kWhole);
-  ASSERT_TRUE(node.ok()) << *pattern << node.status();
-  for (const std::string& expression : {*pattern, RegexText(*node, TextForm::kJson)}) {
+  const auto pattern = make(min, max).value();
+  const auto node = ParseRegex(pattern, RegexMode::kWhole);
+  ASSERT_TRUE(node.ok()) << pattern << node.status();
+  for (const std::string& expression : {pattern, RegexText(*node, TextForm::kJson)}) {
     const WholeMatcher matcher(expression);
     ASSERT_TRUE(matcher.status().ok()) << matcher.status();
     for (const std::string& text : matches)
@@ -220,17 +227,17 @@ TEST(NumberRanges, AreExactAtAnySize) {
   ExpectTexts(IntegerRange, std::nullopt, NumberBound{"1e23"},
               {"99999999999999991611392", "-1", "0"},
               {"99999999999999991611393", "100000000000000000000000"});
-  ExpectTexts(NumberRange, NumberBound{"0"}, NumberBound{"1.7976931348623157e308"},
+  ExpectTexts(DecimalRange, NumberBound{"0"}, NumberBound{"1.7976931348623157e308"},
               {"0", "0.5", "999999999999999.999"}, {"1000000000000000", "-1"});
   ExpectTexts(IntegerRange, NumberBound{absl::StrCat("1", std::string(98, '0'), "1"), true},
               std::nullopt, {absl::StrCat("1", std::string(98, '0'), "2")},
               {absl::StrCat("1", std::string(98, '0'), "0"), "1"});
-  ExpectTexts(NumberRange, NumberBound{"5e-324"}, NumberBound{"1"}, {"0.000000000000001", "1.0"},
+  ExpectTexts(DecimalRange, NumberBound{"5e-324"}, NumberBound{"1"}, {"0.000000000000001", "1.0"},
               {"0", "0.0", "0.0000000000000001"});
-  ExpectTexts(NumberRange, std::nullopt, std::nullopt,
+  ExpectTexts(DecimalRange, std::nullopt, std::nullopt,
               {"999999999999999.999999999999999", "-0.000000000000001", "0.0", "-10"},
               {"1000000000000000", "0.0000000000000001", "-0", "-0.000", "1e5"});
-  ExpectTexts(NumberRange, NumberBound{"1000000000000000"}, NumberBound{"9999999999999999"},
+  ExpectTexts(DecimalRange, NumberBound{"1000000000000000"}, NumberBound{"9999999999999999"},
               {"1000000000000001"}, {"1000000000000000.5", "999999999999999"});
 }
 
@@ -248,12 +255,11 @@ TEST(NumberRanges, AreExactAsDoublesToo) {
       for (const bool is_min : {false, true}) {
         const NumberBound one{text, is_exclusive};
         const auto pattern =
-            is_min ? NumberRange(one, std::nullopt) : NumberRange(std::nullopt, one);
+            is_min ? DecimalRange(one, std::nullopt) : DecimalRange(std::nullopt, one);
         ASSERT_TRUE(pattern.ok()) << text << pattern.status();
-        const auto node = ParseRegex(*pattern, RegexMode::kWhole);
-        ASSERT_TRUE(node.ok()) << node.status();
+        const auto node = ParseRegex(*pattern, RegexMode::kWhole).value();
         for (int j = 0; j < 30; ++j) {
-          const std::string number = RandomMatch(*node, &random);
+          const std::string number = RandomMatch(node, &random);
           double read = 0;
           ASSERT_TRUE(absl::SimpleAtod(number, &read)) << number;
           const bool is_within = is_min ? (is_exclusive ? read > bound : read >= bound)
@@ -266,7 +272,7 @@ TEST(NumberRanges, AreExactAsDoublesToo) {
   // As a double, the bound is 1.
   ExpectTexts(IntegerRange, NumberBound{"0.99999999999999999", true}, NumberBound{"9"}, {"2"},
               {"1"});
-  ExpectTexts(NumberRange, NumberBound{"0.30000000000000004", true}, NumberBound{"1"},
+  ExpectTexts(DecimalRange, NumberBound{"0.30000000000000004", true}, NumberBound{"1"},
               {"0.300000000000002", "1"}, {"0.300000000000001", "0.3", "0.3000000000000010"});
 }
 
@@ -278,22 +284,22 @@ TEST(NumberRanges, RejectEmptyRangesAndInvalidBounds) {
   EXPECT_EQ(error(IntegerRange(NumberBound{"5"}, NumberBound{"3"})), "no integer is from 5 to 3");
   EXPECT_EQ(error(IntegerRange(NumberBound{"0.1"}, NumberBound{"0.9"})),
             "no integer is from 0.1 to 0.9");
-  EXPECT_EQ(error(NumberRange(NumberBound{"1", true}, NumberBound{"1"})),
+  EXPECT_EQ(error(DecimalRange(NumberBound{"1", true}, NumberBound{"1"})),
             "no number is above 1 to 1");
-  EXPECT_EQ(error(NumberRange(NumberBound{"1e-20"}, NumberBound{"2e-20"})),
+  EXPECT_EQ(error(DecimalRange(NumberBound{"1e-20"}, NumberBound{"2e-20"})),
             "no number is from 1e-20 to 2e-20");
   for (const char* malformed : {"", "-", "x", "01", "1.", ".5", "1e", "1e+", "+1", "1 ", "0x1"}) {
     EXPECT_EQ(error(IntegerRange(NumberBound{malformed}, std::nullopt)),
               absl::StrCat("minimum: found ", malformed, ", allowed: a number"));
   }
-  EXPECT_THAT(error(NumberRange(std::nullopt, NumberBound{"1e99999999999999999999"})),
+  EXPECT_THAT(error(DecimalRange(std::nullopt, NumberBound{"1e99999999999999999999"})),
               HasSubstr("maximum: found 1e99999999999999999999, allowed: at most 400 digits"));
-  EXPECT_THAT(error(NumberRange(NumberBound{"1e-401"}, std::nullopt)), HasSubstr("at most 400"));
-  EXPECT_THAT(error(NumberRange(NumberBound{"1e300"}, std::nullopt)),
+  EXPECT_THAT(error(DecimalRange(NumberBound{"1e-401"}, std::nullopt)), HasSubstr("at most 400"));
+  EXPECT_THAT(error(DecimalRange(NumberBound{"1e300"}, std::nullopt)),
               HasSubstr("minimum: leaves only numbers of more than 100 digits"));
-  EXPECT_THAT(error(NumberRange(std::nullopt, NumberBound{"-1e300"})),
+  EXPECT_THAT(error(DecimalRange(std::nullopt, NumberBound{"-1e300"})),
               HasSubstr("maximum: leaves only numbers of more than 100 digits"));
-  EXPECT_TRUE(NumberRange(NumberBound{"-1e300"}, NumberBound{"1e300"}).ok());
+  EXPECT_TRUE(DecimalRange(NumberBound{"-1e300"}, NumberBound{"1e300"}).ok());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/string_view.h"
 #include "base/utf8.h"
 
 namespace tandem {
@@ -18,14 +19,12 @@ constexpr int kMaxNesting = 200;
 // These take 8 MB. \W and \p{L} have 700 ranges each.
 constexpr size_t kMaxRanges = 1'000'000;
 
-std::string_view AsStd(absl::string_view text) { return {text.data(), text.size()}; }
-
 class RegexParser {
  public:
   RegexParser(absl::string_view pattern, RegexMode mode) : pattern_(pattern), mode_(mode) {}
 
   absl::StatusOr<RegexNode> Parse() {
-    if (const size_t at = FindInvalidUtf8(AsStd(pattern_)); at != std::string::npos) {
+    if (const size_t at = FindInvalidUtf8(StdView(pattern_)); at != std::string::npos) {
       return ErrorAt(at, "invalid UTF-8");
     }
     ignores_case_ = Take("(?i)");
@@ -62,6 +61,7 @@ class RegexParser {
   char Peek(size_t ahead = 0) const {
     return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0';
   }
+  bool NextIsDigit() const { return absl::ascii_isdigit(static_cast<unsigned char>(Peek())); }
   bool Take(absl::string_view text) {
     if (!absl::StartsWith(pattern_.substr(at_), text)) return false;
     at_ += text.size();
@@ -69,15 +69,17 @@ class RegexParser {
   }
   // REQUIRES: !AtEnd().
   char32_t TakeCodePoint() {
-    const Utf8Prefix prefix = ReadUtf8(AsStd(pattern_.substr(at_)));
+    const Utf8Prefix prefix = ReadUtf8(StdView(pattern_.substr(at_)));
     at_ += prefix.size;
     return prefix.code_point;
   }
-  absl::Status ErrorAt(size_t offset, absl::string_view what) const {
-    return absl::InvalidArgumentError(absl::StrCat("at offset ", offset, ": ", what));
+  template <typename... Parts>
+  absl::Status ErrorAt(size_t offset, const Parts&... what) const {
+    return absl::InvalidArgumentError(absl::StrCat("at offset ", offset, ": ", what...));
   }
-  absl::Status Unsupported(size_t offset, absl::string_view what) const {
-    return ErrorAt(offset, absl::StrCat(what, " is not supported"));
+  template <typename... Parts>
+  absl::Status Unsupported(size_t offset, const Parts&... what) const {
+    return ErrorAt(offset, what..., " is not supported");
   }
 
   // Stops at `)` or the end.
@@ -133,15 +135,12 @@ class RegexParser {
     return absl::OkStatus();
   }
   absl::Status Misplaced(size_t offset) const {
-    return Unsupported(offset,
-                       absl::StrCat("`", pattern_.substr(offset, 1), "` inside an alternative"));
+    return Unsupported(offset, "`", pattern_.substr(offset, 1), "` inside an alternative");
   }
 
   absl::Status ParseGroup(int depth, std::vector<Alternative>* alternatives) {
     const size_t begin = at_;
-    if (depth == kMaxNesting) {
-      return ErrorAt(begin, absl::StrCat("more than ", kMaxNesting, " nested groups"));
-    }
+    if (depth == kMaxNesting) return ErrorAt(begin, "more than ", kMaxNesting, " nested groups");
     RETURN_IF_ERROR(ParseGroupOpening());
     RETURN_IF_ERROR(ParseAlternatives(depth + 1, alternatives));
     return Take(")") ? absl::OkStatus() : ErrorAt(begin, "`(` without `)`");
@@ -152,13 +151,11 @@ class RegexParser {
     Take("(");
     if (!Take("?") || Take(":")) return absl::OkStatus();
     for (const char* look : {"=", "!", "<=", "<!"}) {
-      if (Take(look)) return Unsupported(begin, absl::StrCat("lookaround `(?", look, "`"));
+      if (Take(look)) return Unsupported(begin, "lookaround `(?", look, "`");
     }
     if (Take("P=")) return Unsupported(begin, "a back-reference");
     if (Take(">")) return Unsupported(begin, "an atomic group");
-    if (!Take("P<") && !Take("<")) {
-      return Unsupported(begin, "`(?` of a flag or another extension");
-    }
+    if (!Take("P<") && !Take("<")) return Unsupported(begin, "`(?` of a flag or another extension");
     const size_t name = at_;
     while (absl::ascii_isalnum(static_cast<unsigned char>(Peek())) || Peek() == '_') ++at_;
     const bool is_name =
@@ -173,14 +170,13 @@ class RegexParser {
       case '*':
       case '+':
       case '?':
-        return ErrorAt(begin,
-                       absl::StrCat("`", pattern_.substr(begin, 1), "` has nothing to repeat"));
+        return ErrorAt(begin, "`", pattern_.substr(begin, 1), "` has nothing to repeat");
       case '{':
         return ErrorAt(begin, "`{` has nothing to repeat; write `\\{` for the character");
       case '}':
       case ']':
-        return ErrorAt(begin, absl::StrCat("`", pattern_.substr(begin, 1), "` alone; write `\\",
-                                           pattern_.substr(begin, 1), "` for the character"));
+        return ErrorAt(begin, "`", pattern_.substr(begin, 1), "` alone; write `\\",
+                       pattern_.substr(begin, 1), "` for the character");
       case '[':
         return ParseClass();
       case '.':
@@ -261,17 +257,12 @@ class RegexParser {
     if (auto named = ClassOfEscape(letter); named.has_value()) {
       return ClassMember{.set = *std::move(named)};
     }
+    constexpr absl::string_view kLetters = "tnvfr";
+    constexpr absl::string_view kMeant = "\t\n\v\f\r";
+    if (const size_t index = kLetters.find(letter); index != kLetters.npos) {
+      return Single(kMeant[index]);
+    }
     switch (letter) {
-      case 't':
-        return Single('\t');
-      case 'n':
-        return Single('\n');
-      case 'v':
-        return Single('\v');
-      case 'f':
-        return Single('\f');
-      case 'r':
-        return Single('\r');
       case 'b':
         if (is_in_class) return Single('\b');
         return Unsupported(begin, "the word boundary `\\b`");
@@ -280,9 +271,7 @@ class RegexParser {
       case 'k':
         return Unsupported(begin, "a back-reference");
       case '0':
-        if (absl::ascii_isdigit(static_cast<unsigned char>(Peek()))) {
-          return Unsupported(begin, "an octal escape");
-        }
+        if (NextIsDigit()) return Unsupported(begin, "an octal escape");
         return Single(0);
       case 'c':
         if (!absl::ascii_isalpha(static_cast<unsigned char>(Peek()))) {
@@ -299,8 +288,7 @@ class RegexParser {
         if (absl::ascii_isdigit(byte)) return Unsupported(begin, "a back-reference");
         at_ = begin + 1;
         TakeCodePoint();
-        return Unsupported(begin,
-                           absl::StrCat("the escape `", pattern_.substr(begin, at_ - begin), "`"));
+        return Unsupported(begin, "the escape `", pattern_.substr(begin, at_ - begin), "`");
     }
   }
 
@@ -308,14 +296,13 @@ class RegexParser {
     const bool is_negated = pattern_[begin + 1] == 'P';
     const size_t end = pattern_.find('}', at_);
     if (!Take("{") || end == absl::string_view::npos) {
-      return ErrorAt(begin,
-                     absl::StrCat("`", pattern_.substr(begin, 2), "` without a name in { }"));
+      return ErrorAt(begin, "`", pattern_.substr(begin, 2), "` without a name in { }");
     }
     const absl::string_view name = pattern_.substr(at_, end - at_);
     const std::optional<NamedClass> named = ClassOfCategory(name);
     if (!named.has_value()) {
-      return Unsupported(begin, absl::StrCat("`", pattern_.substr(begin, end + 1 - begin),
-                                             "`, which is not a general category,"));
+      return Unsupported(begin, "`", pattern_.substr(begin, end + 1 - begin),
+                         "`, which is not a general category,");
     }
     at_ = end + 1;
     return ClassMember{.set = is_negated ? Negated(*named) : *named};
@@ -388,16 +375,16 @@ class RegexParser {
     }
     if (!Take("}")) return NotCounts(begin);
     if (*max != -1 && *max < *min) {
-      return ErrorAt(begin, absl::StrCat("{", *min, ",", *max, "} is out of order"));
+      return ErrorAt(begin, "{", *min, ",", *max, "} is out of order");
     }
     return absl::OkStatus();
   }
   absl::Status ParseCount(size_t begin, int* count) {
     const size_t digits = at_;
-    while (absl::ascii_isdigit(static_cast<unsigned char>(Peek()))) ++at_;
+    while (NextIsDigit()) ++at_;
     if (at_ == digits) return NotCounts(begin);
     if (!absl::SimpleAtoi(pattern_.substr(digits, at_ - digits), count) || *count > kMaxRepeats) {
-      return ErrorAt(begin, absl::StrCat("a count above ", kMaxRepeats));
+      return ErrorAt(begin, "a count above ", kMaxRepeats);
     }
     return absl::OkStatus();
   }
@@ -480,7 +467,7 @@ RegexNode RepeatNode(RegexNode child, int min, int max) {
 RegexNode LiteralNode(absl::string_view text) {
   std::vector<RegexNode> characters;
   while (!text.empty()) {
-    const Utf8Prefix prefix = ReadUtf8(AsStd(text));
+    const Utf8Prefix prefix = ReadUtf8(StdView(text));
     characters.push_back(SetNode(CodePoints::Of({{prefix.code_point, prefix.code_point}})));
     text.remove_prefix(prefix.size);
   }

@@ -55,28 +55,6 @@ struct ObjectParts {
   int64_t max = -1;     // largest number; -1: unlimited
 };
 
-// Returns the grammar of an object whose number of properties need not be counted.
-GrammarExpr Uncounted(const ObjectParts& parts, SchemaOutput* output) {
-  const GrammarExpr more = parts.other.is_nothing()
-                               ? TextExpr("")
-                               : Repeat(Sequence({TextExpr(", "), parts.other}), 0, -1);
-  // tail: the text after a member. head: the text after the brace.
-  GrammarExpr tail = more;
-  std::vector<GrammarExpr> heads = {
-      parts.other.is_nothing() ? TextExpr("") : Optional(Sequence({parts.other, more}))};
-  for (auto it = parts.named.rbegin(); it != parts.named.rend(); ++it) {
-    if (it->is_required) heads.clear();
-    heads.push_back(Sequence({it->pair, tail}));
-    GrammarExpr here = Sequence({TextExpr(", "), it->pair, tail});
-    if (!it->is_required) here = Choice({std::move(here), tail});
-    const int rule = output->grammar.AddRule();
-    output->grammar.SetRule(rule, std::move(here));
-    tail = RuleExpr(rule);
-  }
-  std::reverse(heads.begin(), heads.end());
-  return Sequence({TextExpr("{"), Choice(std::move(heads)), TextExpr("}")});
-}
-
 // Returns the grammar of the other members after `count` members.
 GrammarExpr OthersAfter(const ObjectParts& parts, int64_t count) {
   const int64_t missing = std::max<int64_t>(parts.min - count, 0);
@@ -139,7 +117,10 @@ absl::StatusOr<GrammarExpr> ObjectGrammar(const ObjectParts& parts, const std::s
   }
   const bool counts_min = parts.min > num_required;
   const bool counts_max = parts.max >= 0 && (has_other || parts.max < num_named);
-  if (!counts_min && !counts_max) return Uncounted(parts, output);
+  // Without counts, only the first member differs: no comma comes before it.
+  if (!counts_min && !counts_max) {
+    return Counted({.named = parts.named, .other = parts.other}, false, 1, output);
+  }
   const int64_t most = counts_max ? std::min(parts.max, num_named) : parts.min;
   if (num_named * (most + 1) > kMaxCountedStates) {
     return UnsupportedKeyword(path, counts_min ? "minProperties" : "maxProperties",

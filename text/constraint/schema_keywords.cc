@@ -94,121 +94,93 @@ void RestrictOthers(const Json& to, Json* from) {
   }
 }
 
-// Merges two flat schemas into one for the values that are valid for both.
-class Merger {
- public:
-  explicit Merger(const std::string& path) : path_(path) {}
-
-  absl::StatusOr<std::optional<Json>> Merge(Json a, Json b) {
-    RETURN_IF_ERROR(CheckObjects(a, b));
-    RestrictOthers(a, &b);
-    RestrictOthers(b, &a);
-    for (const auto& [name, value] : b.items()) {
-      if (!a.contains(name)) {
-        a[name] = value;
-        continue;
-      }
-      Json& mine = a[name];
-      if (mine == value) continue;
-      ASSIGN_OR_RETURN(const bool is_possible, MergeValue(name, value, &mine));
-      if (!is_possible) contradiction_ = absl::StrCat("schema", path_, ": parts differ in ", name);
-      if (!is_possible) return std::optional<Json>();
-    }
-    return std::optional<Json>(std::move(a));
+bool MergeTypes(const Json& value, Json* mine) {
+  const std::vector<std::string> a = NamedTypes(*mine);
+  const std::vector<std::string> b = NamedTypes(value);
+  Json common = Json::array();
+  for (const char* type : kJsonTypes) {
+    if (TypeIncludes(a, type) && TypeIncludes(b, type)) common.push_back(type);
   }
-  const std::string& contradiction() const { return contradiction_; }
-
- private:
-  absl::Status CheckObjects(const Json& a, const Json& b) const {
-    for (const auto& [x, y] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-      if (HasKeyword(*x, "patternProperties") && OthersOf(*y) != nullptr &&
-          OthersOf(*y)->is_boolean() && *OthersOf(*y) == true) {
-        continue;
-      }
-      if (HasKeyword(*x, "patternProperties") && OthersOf(*y) != nullptr && *x != *y) {
-        return UnsupportedKeyword(path_, "patternProperties",
-                                  " in one part of a combination and additionalProperties in "
-                                  "another");
-      }
-      if (HasKeyword(*x, "prefixItems") && HasKeyword(*y, "items") &&
-          !HasKeyword(*y, "prefixItems")) {
-        return UnsupportedKeyword(path_, "prefixItems",
-                                  " in one part of a combination and items in another");
-      }
-    }
-    return absl::OkStatus();
+  if (absl::c_linear_search(common, Json("number"))) {
+    common.erase(std::remove(common.begin(), common.end(), Json("integer")), common.end());
   }
+  *mine = std::move(common);
+  return !mine->empty();
+}
 
-  absl::StatusOr<bool> MergeValue(const std::string& name, const Json& value, Json* mine) const {
-    const Keyword& keyword = *FindKeyword(name);
-    if (name == "type") return MergeTypes(value, mine);
-    if (name == "enum") {
-      Json common = Json::array();
-      for (const Json& v : *mine) {
-        if (absl::c_linear_search(value, v)) common.push_back(v);
-      }
-      *mine = std::move(common);
-      return !mine->empty();
-    }
-    if (name == "const") return false;  // the two values differ
-    if (name == "uniqueItems") {
-      *mine = true;
-      return true;
-    }
-    if (name == "required") {
-      for (const Json& v : value) {
-        if (!absl::c_linear_search(*mine, v)) mine->push_back(v);
-      }
-      return true;
-    }
-    if (name == "multipleOf") {
-      if (mine->is_number_integer() && value.is_number_integer() && *mine <= 1'000'000 &&
-          value <= 1'000'000) {
-        *mine = std::lcm(mine->get<int64_t>(), value.get<int64_t>());
-        return true;
-      }
-      return UnsupportedKeyword(path_, name, " twice in a combination");
-    }
-    if (keyword.value == KeywordValue::kNamedSchemas) {
-      for (const auto& [key, schema] : value.items()) {
-        Json& other = (*mine)[key];
-        other = other.is_null() ? schema : BothOf(other, schema);
-      }
-      return true;
-    }
-    if (keyword.value == KeywordValue::kSchema) {
-      *mine = BothOf(*mine, value);
-      return true;
-    }
-    if (keyword.value == KeywordValue::kCount || keyword.value == KeywordValue::kNumber) {
-      const bool is_lower = absl::StrContains(name, "min") || absl::StrContains(name, "Min");
-      if (is_lower ? *mine < value : value < *mine) *mine = value;
-      return true;
-    }
-    return UnsupportedKeyword(path_, name, " twice in a combination");
-  }
-
-  static bool MergeTypes(const Json& value, Json* mine) {
-    const std::vector<std::string> a = NamedTypes(*mine);
-    const std::vector<std::string> b = NamedTypes(value);
+// Merges the values of one keyword. Returns false if no value is valid for both.
+absl::StatusOr<bool> MergeValue(const std::string& name, const Json& value, const std::string& path,
+                                Json* mine) {
+  const Keyword& keyword = *FindKeyword(name);
+  if (name == "type") return MergeTypes(value, mine);
+  if (name == "enum") {
     Json common = Json::array();
-    for (const char* type : kJsonTypes) {
-      if (TypeIncludes(a, type) && TypeIncludes(b, type)) common.push_back(type);
-    }
-    if (absl::c_linear_search(common, Json("number"))) {
-      common.erase(std::remove(common.begin(), common.end(), Json("integer")), common.end());
+    for (const Json& v : *mine) {
+      if (absl::c_linear_search(value, v)) common.push_back(v);
     }
     *mine = std::move(common);
     return !mine->empty();
   }
+  if (name == "const") return false;  // the two values differ
+  if (name == "uniqueItems") {
+    *mine = true;
+    return true;
+  }
+  if (name == "required") {
+    for (const Json& v : value) {
+      if (!absl::c_linear_search(*mine, v)) mine->push_back(v);
+    }
+    return true;
+  }
+  if (name == "multipleOf") {
+    if (mine->is_number_integer() && value.is_number_integer() && *mine <= 1'000'000 &&
+        value <= 1'000'000) {
+      *mine = std::lcm(mine->get<int64_t>(), value.get<int64_t>());
+      return true;
+    }
+    return UnsupportedKeyword(path, name, " twice in a combination");
+  }
+  if (keyword.value == KeywordValue::kNamedSchemas) {
+    for (const auto& [key, schema] : value.items()) {
+      Json& other = (*mine)[key];
+      other = other.is_null() ? schema : BothOf(other, schema);
+    }
+    return true;
+  }
+  if (keyword.value == KeywordValue::kSchema) {
+    *mine = BothOf(*mine, value);
+    return true;
+  }
+  if (keyword.value == KeywordValue::kCount || keyword.value == KeywordValue::kNumber) {
+    const bool is_lower = absl::StrContains(name, "min") || absl::StrContains(name, "Min");
+    if (is_lower ? *mine < value : value < *mine) *mine = value;
+    return true;
+  }
+  return UnsupportedKeyword(path, name, " twice in a combination");
+}
 
-  const std::string& path_;
-  std::string contradiction_;
-};
+// INVALID_ARGUMENT if the schemas of objects and arrays cannot be merged.
+absl::Status CheckObjects(const Json& a, const Json& b, const std::string& path) {
+  for (const auto& [x, y] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    if (HasKeyword(*x, "patternProperties") && OthersOf(*y) != nullptr &&
+        OthersOf(*y)->is_boolean() && *OthersOf(*y) == true) {
+      continue;
+    }
+    if (HasKeyword(*x, "patternProperties") && OthersOf(*y) != nullptr && *x != *y) {
+      return UnsupportedKeyword(path, "patternProperties",
+                                " in one part of a combination and additionalProperties in "
+                                "another");
+    }
+    if (HasKeyword(*x, "prefixItems") && HasKeyword(*y, "items") &&
+        !HasKeyword(*y, "prefixItems")) {
+      return UnsupportedKeyword(path, "prefixItems",
+                                " in one part of a combination and items in another");
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
-
-using Json = JsonValue;
 
 bool TypeIncludes(const std::vector<std::string>& types, const std::string& type) {
   return absl::c_linear_search(types, type) ||
@@ -311,10 +283,24 @@ absl::Status CheckKeyword(const Keyword& keyword, const Json& value, const std::
 
 absl::StatusOr<std::optional<Json>> MergedSchemas(Json a, Json b, const std::string& path,
                                                   std::string* contradiction) {
-  Merger merger(path);
-  ASSIGN_OR_RETURN(std::optional<Json> merged, merger.Merge(std::move(a), std::move(b)));
-  if (!merged.has_value() && contradiction->empty()) *contradiction = merger.contradiction();
-  return merged;
+  RETURN_IF_ERROR(CheckObjects(a, b, path));
+  RestrictOthers(a, &b);
+  RestrictOthers(b, &a);
+  for (const auto& [name, value] : b.items()) {
+    if (!a.contains(name)) {
+      a[name] = value;
+      continue;
+    }
+    Json& mine = a[name];
+    if (mine == value) continue;
+    ASSIGN_OR_RETURN(const bool is_possible, MergeValue(name, value, path, &mine));
+    if (is_possible) continue;
+    if (contradiction->empty()) {
+      *contradiction = absl::StrCat("schema", path, ": parts differ in ", name);
+    }
+    return std::optional<Json>();
+  }
+  return std::optional<Json>(std::move(a));
 }
 
 }  // namespace tandem

@@ -60,7 +60,21 @@ namespace {
 class StringBounds {
  public:
   // `lengths` are those of the rules with the marks 1, 2, ...; `texts` are those of the tokens.
-  StringBounds(std::vector<LengthRanges> lengths, const std::vector<std::string>& texts);
+  StringBounds(std::vector<LengthRanges> lengths, const std::vector<std::string>& texts)
+      : lengths_(std::move(lengths)) {
+    num_characters_.reserve(texts.size());
+    for (size_t v = 0; v < texts.size(); ++v) {
+      StringProgress string;
+      bool has_quote = false;
+      for (const char byte : texts[v]) {
+        has_quote |= byte == '"';
+        if (!string.has_ended()) string.Add(byte);
+      }
+      if (has_quote) tokens_with_quotes_.push_back(static_cast<TokenId>(v));
+      num_characters_.push_back(has_quote ? -1 : static_cast<int>(string.num_characters()));
+      max_characters_ = std::max(max_characters_, num_characters_.back());
+    }
+  }
 
   const LengthRanges& OfMark(int mark) const { return lengths_[mark - 1]; }
   bool HasMark(int mark) const { return mark > 0 && mark <= static_cast<int>(lengths_.size()); }
@@ -77,23 +91,79 @@ class StringBounds {
   int max_characters_ = 0;
 };
 
+// A grammar whose texts end with one of some tokens.
+struct EndingGrammar {
+  xgrammar::CompiledGrammar grammar;
+  std::vector<int> end_tokens;
+  std::shared_ptr<const StringBounds> bounds;  // null: no rule has a mark
+};
+
 // The state of one output: XGrammar's matcher, and the characters of strings whose lengths its
 // grammar leaves open. Copies share the matcher, as XGrammar's do; Fork makes an independent one. A
 // matcher must not be used after a function has thrown (WorkBudget).
 class BoundedMatcher {
  public:
-  BoundedMatcher(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens,
-                 std::shared_ptr<const StringBounds> bounds);
-  BoundedMatcher Fork() const;
+  // `grammar` must outlive the matcher.
+  explicit BoundedMatcher(const EndingGrammar& grammar)
+      : matcher_(grammar.grammar, grammar.end_tokens),
+        bounds_(grammar.bounds.get()),
+        texts_(&grammar.grammar.GetTokenizerInfo().GetDecodedVocab()) {}
+  BoundedMatcher Fork() const {
+    BoundedMatcher fork = *this;
+    fork.matcher_ = matcher_.Fork();
+    return fork;
+  }
 
   bool IsTerminated() const { return matcher_.IsTerminated(); }
   // Returns false and changes nothing if the token is not allowed next.
-  bool Accept(TokenId token);
-  void Undo();  // undoes the last token. REQUIRES: there is one.
+  bool Accept(TokenId token) {
+    Step step{.num_steps = 1};
+    if (bounds_ != nullptr && token >= 0 && static_cast<size_t>(token) < texts_->size()) {
+      if (!steps_.empty()) step.place = steps_.back().place;
+      if (bounds_->HasQuote(token)) {
+        std::vector<Place> places;
+        if (!AcceptBytes((*texts_)[token], &places)) return false;
+        steps_.push_back({.num_steps = static_cast<int>(places.size()), .place = places.back()});
+        return true;
+      }
+      if (step.place.mark > 0) {
+        for (const char byte : (*texts_)[token]) step.place.string.Add(byte);
+        if (!AreWithin(bounds_->OfMark(step.place.mark), step.place.string)) return false;
+      }
+    }
+    if (!matcher_.AcceptToken(token)) return false;
+    steps_.push_back(step);
+    return true;
+  }
+  // Undoes the last token. REQUIRES: there is one.
+  void Undo() {
+    matcher_.Rollback(steps_.back().num_steps);
+    steps_.pop_back();
+  }
   // Sets bit v % 32 of word v / 32 if token v is allowed next, else clears it.
   // REQUIRES: !IsTerminated().
-  void FillMask(absl::Span<uint32_t> mask);
-  std::string Forced();
+  void FillMask(absl::Span<uint32_t> mask) {
+    auto size = static_cast<int64_t>(mask.size());
+    DLTensor tensor{.data = mask.data(),
+                    .device = {kDLCPU, 0},
+                    .ndim = 1,
+                    .dtype = xgrammar::GetBitmaskDLType(),
+                    .shape = &size,
+                    .strides = nullptr,
+                    .byte_offset = 0};
+    matcher_.FillNextTokenBitmask(&tensor);
+    if (bounds_ == nullptr) return;
+    if (!steps_.empty() && steps_.back().place.mark > 0) ClearLongTokens(mask);
+    for (const TokenId token : bounds_->tokens_with_quotes()) {
+      const uint32_t bit = uint32_t{1} << (token % 32);
+      if ((mask[token / 32] & bit) != 0 && !MayCome(token)) mask[token / 32] &= ~bit;
+    }
+  }
+  std::string Forced() {
+    // A string may end at any length within its bounds.
+    if (!steps_.empty() && steps_.back().place.mark > 0) return "";
+    return matcher_.FindJumpForwardString();
+  }
 
  private:
   // The mark of the current rule, and the state of its string.
@@ -102,15 +172,59 @@ class BoundedMatcher {
     StringProgress string{};
   };
 
-  int CurrentMark() const;
-  bool AcceptBytes(const std::string& text, std::vector<Place>* places);
-  bool MayCome(TokenId token);
-  void ClearLongTokens(absl::Span<uint32_t> mask) const;
+  int CurrentMark() const {
+    const std::optional<float> mark = matcher_.GetTemperature();
+    return mark.has_value() && bounds_->HasMark(static_cast<int>(*mark)) ? static_cast<int>(*mark)
+                                                                         : 0;
+  }
+  // Accepts a text byte by byte, because rules with marks may begin and end within it. Returns
+  // false and changes nothing if the text is not allowed next.
+  bool AcceptBytes(const std::string& text, std::vector<Place>* places) {
+    Place place = steps_.empty() ? Place() : steps_.back().place;
+    for (const char byte : text) {
+      bool may_come = true;
+      if (place.mark > 0) {
+        place.string.Add(byte);
+        may_come = AreWithin(bounds_->OfMark(place.mark), place.string);
+      }
+      if (!may_come || !matcher_.AcceptString(std::string(1, byte))) {
+        matcher_.Rollback(static_cast<int>(places->size()));
+        return false;
+      }
+      const int mark = CurrentMark();
+      if (mark != place.mark || place.string.has_ended()) place = {.mark = mark};
+      places->push_back(place);
+    }
+    return true;
+  }
+  bool MayCome(TokenId token) {
+    std::vector<Place> places;
+    if (!AcceptBytes((*texts_)[token], &places)) return false;
+    matcher_.Rollback(static_cast<int>(places.size()));
+    return true;
+  }
+  // Clears the tokens without quotes that would make the current string too long.
+  void ClearLongTokens(absl::Span<uint32_t> mask) const {
+    const Place& place = steps_.back().place;
+    const int64_t max = bounds_->OfMark(place.mark).back().second;
+    const int64_t room = max - place.string.num_characters();
+    if (max < 0 || room >= bounds_->max_characters()) return;
+    const std::vector<int>& num_characters = bounds_->num_characters();
+    for (size_t v = 0; v < num_characters.size(); ++v) {
+      if (num_characters[v] <= 0 || (mask[v / 32] >> (v % 32) & 1) == 0) continue;
+      bool is_too_long = num_characters[v] > room;
+      if (!place.string.is_between_characters()) {
+        StringProgress string = place.string;
+        for (const char byte : (*texts_)[v]) string.Add(byte);
+        is_too_long = string.num_characters() > max;
+      }
+      if (is_too_long) mask[v / 32] &= ~(uint32_t{1} << (v % 32));
+    }
+  }
 
   xgrammar::GrammarMatcher matcher_;
-  std::shared_ptr<const StringBounds> bounds_;  // null: no rule has a mark
-  const std::vector<std::string>* texts_;       // of the tokens; owned by the grammar
-  xgrammar::CompiledGrammar grammar_;
+  const StringBounds* bounds_;             // null: no rule has a mark
+  const std::vector<std::string>* texts_;  // of the tokens
   struct Step {
     int num_steps = 0;  // steps of the matcher
     Place place{};      // the place after them
@@ -118,147 +232,12 @@ class BoundedMatcher {
   std::vector<Step> steps_;  // one for each token
 };
 
-StringBounds::StringBounds(std::vector<LengthRanges> lengths, const std::vector<std::string>& texts)
-    : lengths_(std::move(lengths)) {
-  num_characters_.reserve(texts.size());
-  for (size_t v = 0; v < texts.size(); ++v) {
-    StringProgress string;
-    bool has_quote = false;
-    for (const char byte : texts[v]) {
-      has_quote |= byte == '"';
-      if (!string.has_ended()) string.Add(byte);
-    }
-    if (has_quote) tokens_with_quotes_.push_back(static_cast<TokenId>(v));
-    num_characters_.push_back(has_quote ? -1 : static_cast<int>(string.num_characters()));
-    max_characters_ = std::max(max_characters_, num_characters_.back());
-  }
-}
-
-BoundedMatcher::BoundedMatcher(const xgrammar::CompiledGrammar& grammar,
-                               const std::vector<int>& end_tokens,
-                               std::shared_ptr<const StringBounds> bounds)
-    : matcher_(grammar, end_tokens),
-      bounds_(std::move(bounds)),
-      texts_(&grammar.GetTokenizerInfo().GetDecodedVocab()),
-      grammar_(grammar) {}
-
-BoundedMatcher BoundedMatcher::Fork() const {
-  BoundedMatcher fork = *this;
-  fork.matcher_ = matcher_.Fork();
-  return fork;
-}
-
-int BoundedMatcher::CurrentMark() const {
-  const std::optional<float> mark = matcher_.GetTemperature();
-  return mark.has_value() && bounds_->HasMark(static_cast<int>(*mark)) ? static_cast<int>(*mark)
-                                                                       : 0;
-}
-
-// Accepts a text byte by byte, because rules with marks may begin and end within it. Returns false
-// and changes nothing if the text is not allowed next.
-bool BoundedMatcher::AcceptBytes(const std::string& text, std::vector<Place>* places) {
-  Place place = steps_.empty() ? Place() : steps_.back().place;
-  for (const char byte : text) {
-    bool may_come = true;
-    if (place.mark > 0) {
-      place.string.Add(byte);
-      may_come = AreWithin(bounds_->OfMark(place.mark), place.string);
-    }
-    if (!may_come || !matcher_.AcceptString(std::string(1, byte))) {
-      matcher_.Rollback(static_cast<int>(places->size()));
-      return false;
-    }
-    const int mark = CurrentMark();
-    if (mark != place.mark || place.string.has_ended()) place = {.mark = mark};
-    places->push_back(place);
-  }
-  return true;
-}
-
-bool BoundedMatcher::Accept(TokenId token) {
-  Step step{.num_steps = 1};
-  if (bounds_ != nullptr && token >= 0 && static_cast<size_t>(token) < texts_->size()) {
-    if (!steps_.empty()) step.place = steps_.back().place;
-    if (bounds_->HasQuote(token)) {
-      std::vector<Place> places;
-      if (!AcceptBytes((*texts_)[token], &places)) return false;
-      steps_.push_back({.num_steps = static_cast<int>(places.size()), .place = places.back()});
-      return true;
-    }
-    if (step.place.mark > 0) {
-      for (const char byte : (*texts_)[token]) step.place.string.Add(byte);
-      if (!AreWithin(bounds_->OfMark(step.place.mark), step.place.string)) return false;
-    }
-  }
-  if (!matcher_.AcceptToken(token)) return false;
-  steps_.push_back(step);
-  return true;
-}
-
-void BoundedMatcher::Undo() {
-  matcher_.Rollback(steps_.back().num_steps);
-  steps_.pop_back();
-}
-
-bool BoundedMatcher::MayCome(TokenId token) {
-  std::vector<Place> places;
-  if (!AcceptBytes((*texts_)[token], &places)) return false;
-  matcher_.Rollback(static_cast<int>(places.size()));
-  return true;
-}
-
-// Clears the tokens without quotes that would make the current string too long.
-void BoundedMatcher::ClearLongTokens(absl::Span<uint32_t> mask) const {
-  const Place& place = steps_.back().place;
-  const int64_t max = bounds_->OfMark(place.mark).back().second;
-  const int64_t room = max - place.string.num_characters();
-  if (max < 0 || room >= bounds_->max_characters()) return;
-  const std::vector<int>& num_characters = bounds_->num_characters();
-  for (size_t v = 0; v < num_characters.size(); ++v) {
-    if (num_characters[v] <= 0 || (mask[v / 32] >> (v % 32) & 1) == 0) continue;
-    bool is_too_long = num_characters[v] > room;
-    if (!place.string.is_between_characters()) {
-      StringProgress string = place.string;
-      for (const char byte : (*texts_)[v]) string.Add(byte);
-      is_too_long = string.num_characters() > max;
-    }
-    if (is_too_long) mask[v / 32] &= ~(uint32_t{1} << (v % 32));
-  }
-}
-
-void BoundedMatcher::FillMask(absl::Span<uint32_t> mask) {
-  auto size = static_cast<int64_t>(mask.size());
-  DLTensor tensor{.data = mask.data(),
-                  .device = {kDLCPU, 0},
-                  .ndim = 1,
-                  .dtype = xgrammar::GetBitmaskDLType(),
-                  .shape = &size,
-                  .strides = nullptr,
-                  .byte_offset = 0};
-  matcher_.FillNextTokenBitmask(&tensor);
-  if (bounds_ == nullptr) return;
-  if (!steps_.empty() && steps_.back().place.mark > 0) ClearLongTokens(mask);
-  for (const TokenId token : bounds_->tokens_with_quotes()) {
-    const uint32_t bit = uint32_t{1} << (token % 32);
-    if ((mask[token / 32] & bit) != 0 && !MayCome(token)) mask[token / 32] &= ~bit;
-  }
-}
-
-std::string BoundedMatcher::Forced() {
-  // A string may end at any length within its bounds.
-  if (!steps_.empty() && steps_.back().place.mark > 0) return "";
-  return matcher_.FindJumpForwardString();
-}
-
 class XGrammarState final : public ConstraintState {
  public:
-  XGrammarState(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& end_tokens,
-                std::shared_ptr<const StringBounds> bounds)
-      : grammar_(grammar),
-        end_tokens_(end_tokens),
-        bounds_(std::move(bounds)),
-        matcher_(BoundedMatcher(grammar, end_tokens, bounds_)),
-        mask_(xgrammar::GetBitmaskSize(grammar.GetTokenizerInfo().GetVocabSize())) {}
+  explicit XGrammarState(std::shared_ptr<const EndingGrammar> grammar)
+      : grammar_(std::move(grammar)),
+        matcher_(BoundedMatcher(*grammar_)),
+        mask_(xgrammar::GetBitmaskSize(grammar_->grammar.GetTokenizerInfo().GetVocabSize())) {}
 
   std::unique_ptr<ConstraintState> Clone() const override {
     auto clone = std::make_unique<XGrammarState>(*this);
@@ -329,7 +308,7 @@ class XGrammarState final : public ConstraintState {
   Work Follow(absl::Duration left, absl::FunctionRef<void()> work) {
     if (!matcher_.has_value()) {
       Work replay = Within({.time = absl::InfiniteDuration()}, [&] {
-        matcher_.emplace(grammar_, end_tokens_, bounds_);
+        matcher_.emplace(*grammar_);
         for (const TokenId token : tokens_) matcher_->Accept(token);
       });
       account_.AddDraftWork(replay.time);
@@ -359,9 +338,7 @@ class XGrammarState final : public ConstraintState {
     return {std::move(status), time};
   }
 
-  xgrammar::CompiledGrammar grammar_;
-  std::vector<int> end_tokens_;
-  std::shared_ptr<const StringBounds> bounds_;
+  std::shared_ptr<const EndingGrammar> grammar_;
   std::optional<BoundedMatcher> matcher_;  // a handle: copies are the same matcher
   std::vector<uint32_t> mask_;
   std::vector<TokenId> tokens_;  // the accepted tokens
@@ -372,18 +349,15 @@ class XGrammarState final : public ConstraintState {
 
 class XGrammarConstraint final : public TokenConstraint {
  public:
-  XGrammarConstraint(const xgrammar::CompiledGrammar& grammar, std::vector<int> end_tokens,
-                     std::shared_ptr<const StringBounds> bounds)
-      : grammar_(grammar), end_tokens_(std::move(end_tokens)), bounds_(std::move(bounds)) {}
+  explicit XGrammarConstraint(EndingGrammar grammar)
+      : grammar_(std::make_shared<const EndingGrammar>(std::move(grammar))) {}
 
   std::unique_ptr<ConstraintState> Begin() const override {
-    return std::make_unique<XGrammarState>(grammar_, end_tokens_, bounds_);
+    return std::make_unique<XGrammarState>(grammar_);
   }
 
  private:
-  xgrammar::CompiledGrammar grammar_;
-  std::vector<int> end_tokens_;
-  std::shared_ptr<const StringBounds> bounds_;
+  std::shared_ptr<const EndingGrammar> grammar_;
 };
 
 class XGrammarGrammar final : public CompiledGrammar {
@@ -398,7 +372,7 @@ class XGrammarGrammar final : public CompiledGrammar {
   std::shared_ptr<const TokenConstraint> EndingIn(
       absl::Span<const TokenId> end_tokens) const override {
     return std::make_shared<XGrammarConstraint>(
-        grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()), bounds_);
+        EndingGrammar{grammar_, std::vector<int>(end_tokens.begin(), end_tokens.end()), bounds_});
   }
   int64_t bytes() const override { return static_cast<int64_t>(grammar_.MemorySizeBytes()); }
 

@@ -88,8 +88,7 @@ absl::StatusOr<std::string> TokenStream::ExpectName(std::string_view allowed) {
 }
 
 absl::Status TokenStream::Error(std::string_view allowed) const {
-  return SyntaxError(current().line,
-                     absl::StrCat("found ", Described(current()), ", allowed: ", View(allowed)));
+  return SyntaxError(current().line, "found ", Described(current()), ", allowed: ", allowed);
 }
 
 NodePtr TokenStream::Make(Node::Kind kind) const {
@@ -116,51 +115,51 @@ absl::StatusOr<NodePtr> TokenStream::Measured(NodePtr node) {
   }
   node->depth = depth + 1;
   if (node->depth <= kDeepest) return node;
-  return SyntaxError(
-      node->line, absl::StrCat("found expressions or blocks nested more than ", kDeepest, " deep"));
+  return SyntaxError(node->line, "found expressions or blocks nested more than ", kDeepest,
+                     " deep");
 }
 
 absl::Status TokenStream::Enter() {
   // A pair of brackets calls Enter twice.
   if (++depth_ <= 2 * kDeepest) return absl::OkStatus();
   --depth_;
-  return SyntaxError(current().line, absl::StrCat("found expressions or blocks nested more than ",
-                                                  kDeepest, " deep"));
+  return SyntaxError(current().line, "found expressions or blocks nested more than ", kDeepest,
+                     " deep");
 }
 
 // ---- Expressions ----
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTuple(TupleStyle style) {
-  NodePtr tuple = tokens_.Make(Kind::kTuple);
+  NodePtr tuple = Make(Kind::kTuple);
   const auto is_end = [&] {
-    return tokens_.Is(Token::Kind::kVariableEnd) || tokens_.Is(Token::Kind::kBlockEnd) ||
-           tokens_.IsOperator(")") || (!style.end.empty() && tokens_.IsName(style.end));
+    return Is(Token::Kind::kVariableEnd) || Is(Token::Kind::kBlockEnd) || IsOperator(")") ||
+           (!style.end.empty() && IsName(style.end));
   };
   bool has_comma = false;
   while (!is_end()) {
     ASSIGN_OR_RETURN(tuple->parts.emplace_back(),
                      style.has_choice ? ParseExpression() : ParseWithoutChoice());
-    if (!tokens_.TakeOperator(",")) break;
+    if (!TakeOperator(",")) break;
     has_comma = true;
   }
   if (!has_comma && tuple->parts.size() == 1) return std::move(tuple->parts[0]);
-  if (tuple->parts.empty() && !style.may_be_empty) return tokens_.Error("an expression");
-  return tokens_.Measured(std::move(tuple));
+  if (tuple->parts.empty() && !style.may_be_empty) return Error("an expression");
+  return Measured(std::move(tuple));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseExpression() {
-  RETURN_IF_ERROR(tokens_.Enter());
-  const absl::Cleanup leave = [this] { tokens_.Leave(); };
+  RETURN_IF_ERROR(Enter());
+  const absl::Cleanup leave = [this] { Leave(); };
   ASSIGN_OR_RETURN(NodePtr value, ParseWithoutChoice());
-  while (tokens_.IsName("if")) {
-    NodePtr choice = tokens_.Begin(Kind::kChoice);
+  while (IsName("if")) {
+    NodePtr choice = Begin(Kind::kChoice);
     choice->parts.push_back(std::move(value));
     ASSIGN_OR_RETURN(choice->parts.emplace_back(), ParseWithoutChoice());
     choice->parts.emplace_back();
-    if (tokens_.TakeName("else")) {
+    if (TakeName("else")) {
       ASSIGN_OR_RETURN(choice->parts.back(), ParseExpression());
     }
-    ASSIGN_OR_RETURN(value, tokens_.Measured(std::move(choice)));
+    ASSIGN_OR_RETURN(value, Measured(std::move(choice)));
   }
   return value;
 }
@@ -173,30 +172,30 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseOperators(size_t level) {
   };
   const auto is_own = [&](std::string_view name) {
     if (name.empty()) return false;
-    return own.has_names ? tokens_.IsName(name) : tokens_.IsOperator(name);
+    return own.has_names ? IsName(name) : IsOperator(name);
   };
   ASSIGN_OR_RETURN(NodePtr first, parse_operand());
   NodePtr chain;
   while (std::any_of(own.operators.begin(), own.operators.end(), is_own)) {
     if (chain == nullptr) {
-      chain = tokens_.Make(own.kind);
+      chain = Make(own.kind);
       chain->parts.push_back(std::move(first));
     }
-    chain->names.push_back(tokens_.current().text);
-    tokens_.Next();
+    chain->names.push_back(current().text);
+    Next();
     ASSIGN_OR_RETURN(chain->parts.emplace_back(), parse_operand());
   }
   if (chain == nullptr) return first;
-  return tokens_.Measured(std::move(chain));
+  return Measured(std::move(chain));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseNot() {
-  if (!tokens_.IsName("not")) return ParseCompare();
-  RETURN_IF_ERROR(tokens_.Enter());
-  const absl::Cleanup leave = [this] { tokens_.Leave(); };
-  NodePtr node = tokens_.Begin(Kind::kNot);
+  if (!IsName("not")) return ParseCompare();
+  RETURN_IF_ERROR(Enter());
+  const absl::Cleanup leave = [this] { Leave(); };
+  NodePtr node = Begin(Kind::kNot);
   ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseNot());
-  return tokens_.Measured(std::move(node));
+  return Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseCompare() {
@@ -205,41 +204,40 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseCompare() {
   NodePtr compare;
   for (;;) {
     std::string name;
-    const std::string& text = tokens_.current().text;
-    if (tokens_.Is(Token::Kind::kOperator) &&
+    const std::string& text = current().text;
+    if (Is(Token::Kind::kOperator) &&
         std::find(kComparisons.begin(), kComparisons.end(), text) != kComparisons.end()) {
       name = text;
-    } else if (tokens_.IsName("in")) {
+    } else if (IsName("in")) {
       name = "in";
-    } else if (tokens_.IsName("not") && tokens_.next().kind == Token::Kind::kName &&
-               tokens_.next().text == "in") {
+    } else if (IsName("not") && next().kind == Token::Kind::kName && next().text == "in") {
       name = "not in";
-      tokens_.Next();
+      Next();
     } else {
       break;
     }
     if (compare == nullptr) {
-      compare = tokens_.Make(Kind::kCompare);
+      compare = Make(Kind::kCompare);
       compare->parts.push_back(std::move(first));
     }
     compare->names.push_back(std::move(name));
-    tokens_.Next();
+    Next();
     ASSIGN_OR_RETURN(compare->parts.emplace_back(), ParseOperators(kNotLevel));
   }
   if (compare == nullptr) return first;
-  return tokens_.Measured(std::move(compare));
+  return Measured(std::move(compare));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseUnary(bool has_filters) {
-  RETURN_IF_ERROR(tokens_.Enter());
-  const absl::Cleanup leave = [this] { tokens_.Leave(); };
+  RETURN_IF_ERROR(Enter());
+  const absl::Cleanup leave = [this] { Leave(); };
   NodePtr node;
-  if (tokens_.IsOperator("-") || tokens_.IsOperator("+")) {
-    const bool is_minus = tokens_.IsOperator("-");
-    node = tokens_.Make(is_minus ? Kind::kNegative : Kind::kPositive);
-    tokens_.Next();
+  if (IsOperator("-") || IsOperator("+")) {
+    const bool is_minus = IsOperator("-");
+    node = Make(is_minus ? Kind::kNegative : Kind::kPositive);
+    Next();
     ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseUnary(/*has_filters=*/false));
-    ASSIGN_OR_RETURN(node, tokens_.Measured(std::move(node)));
+    ASSIGN_OR_RETURN(node, Measured(std::move(node)));
   } else {
     ASSIGN_OR_RETURN(node, ParsePrimary());
   }
@@ -249,22 +247,22 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseUnary(bool has_filters) {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParsePrimary() {
-  const Token& token = tokens_.current();
+  const Token& token = current();
   if (token.kind == Token::Kind::kString) return ParseString();
-  if (tokens_.IsOperator("[")) return ParseList();
-  if (tokens_.IsOperator("{")) return ParseDict();
-  if (tokens_.TakeOperator("(")) {
+  if (IsOperator("[")) return ParseList();
+  if (IsOperator("{")) return ParseDict();
+  if (TakeOperator("(")) {
     ASSIGN_OR_RETURN(NodePtr inner, ParseTuple({.may_be_empty = true}));
-    RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+    RETURN_IF_ERROR(ExpectOperator(")"));
     return inner;
   }
-  NodePtr node = tokens_.Make(Kind::kConstant);
+  NodePtr node = Make(Kind::kConstant);
   if (token.kind == Token::Kind::kInteger) {
     node->value = Value::Int(token.integer);
   } else if (token.kind == Token::Kind::kFloat) {
     node->value = Value::Float(token.number);
   } else if (token.kind != Token::Kind::kName) {
-    return tokens_.Error("an expression");
+    return Error("an expression");
   } else if (token.text == "true" || token.text == "True") {
     node->value = Value::Bool(true);
   } else if (token.text == "false" || token.text == "False") {
@@ -275,47 +273,47 @@ absl::StatusOr<NodePtr> ExpressionParser::ParsePrimary() {
     node->kind = Kind::kName;
     node->name = token.text;
   }
-  tokens_.Next();
+  Next();
   return node;
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseString() {
-  NodePtr node = tokens_.Make(Kind::kConstant);
+  NodePtr node = Make(Kind::kConstant);
   std::string text;
-  for (; tokens_.Is(Token::Kind::kString); tokens_.Next()) text += tokens_.current().text;
+  for (; Is(Token::Kind::kString); Next()) text += current().text;
   node->value = Value::Own(text);
   return node;
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseList() {
-  NodePtr list = tokens_.Begin(Kind::kList);
-  while (!tokens_.IsOperator("]")) {
+  NodePtr list = Begin(Kind::kList);
+  while (!IsOperator("]")) {
     ASSIGN_OR_RETURN(list->parts.emplace_back(), ParseExpression());
-    if (!tokens_.TakeOperator(",")) break;
+    if (!TakeOperator(",")) break;
   }
-  RETURN_IF_ERROR(tokens_.ExpectOperator("]"));
-  return tokens_.Measured(std::move(list));
+  RETURN_IF_ERROR(ExpectOperator("]"));
+  return Measured(std::move(list));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseDict() {
-  NodePtr dict = tokens_.Begin(Kind::kDict);
-  while (!tokens_.IsOperator("}")) {
+  NodePtr dict = Begin(Kind::kDict);
+  while (!IsOperator("}")) {
     ASSIGN_OR_RETURN(dict->parts.emplace_back(), ParseExpression());
-    RETURN_IF_ERROR(tokens_.ExpectOperator(":"));
+    RETURN_IF_ERROR(ExpectOperator(":"));
     ASSIGN_OR_RETURN(dict->parts.emplace_back(), ParseExpression());
-    if (!tokens_.TakeOperator(",")) break;
+    if (!TakeOperator(",")) break;
   }
-  RETURN_IF_ERROR(tokens_.ExpectOperator("}"));
-  return tokens_.Measured(std::move(dict));
+  RETURN_IF_ERROR(ExpectOperator("}"));
+  return Measured(std::move(dict));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParsePostfix(NodePtr node) {
   for (;;) {
-    if (tokens_.IsOperator(".")) {
+    if (IsOperator(".")) {
       ASSIGN_OR_RETURN(node, ParseAttribute(std::move(node)));
-    } else if (tokens_.IsOperator("[")) {
+    } else if (IsOperator("[")) {
       ASSIGN_OR_RETURN(node, ParseItem(std::move(node)));
-    } else if (tokens_.IsOperator("(")) {
+    } else if (IsOperator("(")) {
       ASSIGN_OR_RETURN(node, ParseCall(std::move(node)));
     } else {
       return node;
@@ -324,82 +322,81 @@ absl::StatusOr<NodePtr> ExpressionParser::ParsePostfix(NodePtr node) {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseAttribute(NodePtr object) {
-  NodePtr node = tokens_.Begin(Kind::kAttribute);
+  NodePtr node = Begin(Kind::kAttribute);
   node->parts.push_back(std::move(object));
-  if (tokens_.Is(Token::Kind::kInteger)) {  // a.0
+  if (Is(Token::Kind::kInteger)) {  // a.0
     node->kind = Kind::kItem;
     ASSIGN_OR_RETURN(node->parts.emplace_back(), ParsePrimary());
   } else {
-    ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("a name or a number"));
+    ASSIGN_OR_RETURN(node->name, ExpectName("a name or a number"));
   }
-  return tokens_.Measured(std::move(node));
+  return Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseItem(NodePtr object) {
-  NodePtr node = tokens_.Begin(Kind::kItem);
+  NodePtr node = Begin(Kind::kItem);
   node->parts.push_back(std::move(object));
   node->parts.emplace_back();
-  if (!tokens_.IsOperator(":")) {
+  if (!IsOperator(":")) {
     ASSIGN_OR_RETURN(node->parts.back(), ParseExpression());
   }
-  while (tokens_.IsOperator(":") && node->parts.size() < 4) {
+  while (IsOperator(":") && node->parts.size() < 4) {
     node->kind = Kind::kSlice;
-    tokens_.Next();
+    Next();
     node->parts.emplace_back();
-    if (!tokens_.IsOperator(":") && !tokens_.IsOperator("]")) {
+    if (!IsOperator(":") && !IsOperator("]")) {
       ASSIGN_OR_RETURN(node->parts.back(), ParseExpression());
     }
   }
   if (node->kind == Kind::kSlice) node->parts.resize(4);
-  RETURN_IF_ERROR(tokens_.ExpectOperator("]"));
-  return tokens_.Measured(std::move(node));
+  RETURN_IF_ERROR(ExpectOperator("]"));
+  return Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseCall(NodePtr callee) {
-  NodePtr node = tokens_.Make(Kind::kCall);
+  NodePtr node = Make(Kind::kCall);
   node->parts.push_back(std::move(callee));
   RETURN_IF_ERROR(ParseArguments(&node->arguments));
-  return tokens_.Measured(std::move(node));
+  return Measured(std::move(node));
 }
 
 absl::Status ExpressionParser::ParseArguments(CallArguments* arguments) {
-  RETURN_IF_ERROR(tokens_.ExpectOperator("("));
-  while (!tokens_.IsOperator(")")) {
-    const bool is_list = tokens_.TakeOperator("*");
-    const bool is_dict = !is_list && tokens_.TakeOperator("**");
-    const bool is_named = tokens_.Is(Token::Kind::kName) &&
-                          tokens_.next().kind == Token::Kind::kOperator &&
-                          tokens_.next().text == "=";
+  RETURN_IF_ERROR(ExpectOperator("("));
+  while (!IsOperator(")")) {
+    const bool is_list = TakeOperator("*");
+    const bool is_dict = !is_list && TakeOperator("**");
+    const bool is_named =
+        Is(Token::Kind::kName) && next().kind == Token::Kind::kOperator && next().text == "=";
     const bool has_rest = arguments->list != nullptr || arguments->dict != nullptr;
     if (is_list && !has_rest) {
       ASSIGN_OR_RETURN(arguments->list, ParseExpression());
     } else if (is_dict && arguments->dict == nullptr) {
       ASSIGN_OR_RETURN(arguments->dict, ParseExpression());
     } else if (is_named && arguments->dict == nullptr) {
-      std::string name = tokens_.current().text;
-      tokens_.Next();
-      tokens_.Next();
+      std::string name = current().text;
+      Next();
+      Next();
       ASSIGN_OR_RETURN(NodePtr value, ParseExpression());
       arguments->named.emplace_back(std::move(name), std::move(value));
     } else if (!has_rest && arguments->named.empty() && !is_list && !is_dict) {
       ASSIGN_OR_RETURN(arguments->positional.emplace_back(), ParseExpression());
     } else {
-      return tokens_.Error("positional arguments, then named arguments, then **dictionary");
+      return Error("positional arguments, then named arguments, then **dictionary");
     }
-    if (!tokens_.TakeOperator(",")) break;
+    if (!TakeOperator(",")) break;
   }
-  return tokens_.ExpectOperator(")");
+  return ExpectOperator(")");
 }
 
 // ---- Filters and tests ----
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseFiltersAndTests(NodePtr node) {
   for (;;) {
-    if (tokens_.IsOperator("|")) {
+    if (IsOperator("|")) {
       ASSIGN_OR_RETURN(node, ParseFilters(std::move(node)));
-    } else if (tokens_.IsName("is")) {
+    } else if (IsName("is")) {
       ASSIGN_OR_RETURN(node, ParseTest(std::move(node)));
-    } else if (tokens_.IsOperator("(")) {
+    } else if (IsOperator("(")) {
       ASSIGN_OR_RETURN(node, ParseCall(std::move(node)));
     } else {
       return node;
@@ -408,87 +405,87 @@ absl::StatusOr<NodePtr> ExpressionParser::ParseFiltersAndTests(NodePtr node) {
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseFilters(NodePtr value) {
-  while (tokens_.TakeOperator("|")) {
+  while (TakeOperator("|")) {
     ASSIGN_OR_RETURN(value, ParseFilter(std::move(value)));
   }
   return value;
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseFilter(NodePtr value) {
-  NodePtr node = tokens_.Make(Kind::kFilter);
+  NodePtr node = Make(Kind::kFilter);
   node->parts.push_back(std::move(value));
-  ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a filter"));
+  ASSIGN_OR_RETURN(node->name, ExpectName("the name of a filter"));
   node->builtin = FindFilter(node->name);
-  if (tokens_.IsOperator("(")) RETURN_IF_ERROR(ParseArguments(&node->arguments));
-  return tokens_.Measured(std::move(node));
+  if (IsOperator("(")) RETURN_IF_ERROR(ParseArguments(&node->arguments));
+  return Measured(std::move(node));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTest(NodePtr value) {
-  NodePtr node = tokens_.Begin(Kind::kTest);
+  NodePtr node = Begin(Kind::kTest);
   node->parts.push_back(std::move(value));
-  node->flag = tokens_.TakeName("not");
-  ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a test"));
+  node->flag = TakeName("not");
+  ASSIGN_OR_RETURN(node->name, ExpectName("the name of a test"));
   node->builtin = FindTest(node->name);
   const auto is_operand = [&] {
-    switch (tokens_.current().kind) {
+    switch (current().kind) {
       case Token::Kind::kName:
-        return !tokens_.IsName("else") && !tokens_.IsName("or") && !tokens_.IsName("and");
+        return !IsName("else") && !IsName("or") && !IsName("and");
       case Token::Kind::kString:
       case Token::Kind::kInteger:
       case Token::Kind::kFloat:
         return true;
       default:
-        return tokens_.IsOperator("[") || tokens_.IsOperator("{");
+        return IsOperator("[") || IsOperator("{");
     }
   };
-  if (tokens_.IsOperator("(")) {
+  if (IsOperator("(")) {
     RETURN_IF_ERROR(ParseArguments(&node->arguments));
-  } else if (tokens_.IsName("is")) {
-    return tokens_.Error("two tests joined with `and`");
+  } else if (IsName("is")) {
+    return Error("two tests joined with `and`");
   } else if (is_operand()) {
     ASSIGN_OR_RETURN(NodePtr operand, ParsePrimary());
     ASSIGN_OR_RETURN(node->arguments.positional.emplace_back(), ParsePostfix(std::move(operand)));
   }
-  return tokens_.Measured(std::move(node));
+  return Measured(std::move(node));
 }
 
 // ---- Targets ----
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseTarget(TargetStyle style) {
-  NodePtr tuple = tokens_.Make(Kind::kTuple);
+  NodePtr tuple = Make(Kind::kTuple);
   bool has_comma = false;
   do {
-    const bool is_end = tokens_.Is(Token::Kind::kBlockEnd) ||
-                        (!style.end.empty() && tokens_.current().text == style.end);
+    const bool is_end =
+        Is(Token::Kind::kBlockEnd) || (!style.end.empty() && current().text == style.end);
     if (is_end && has_comma) break;
     ASSIGN_OR_RETURN(tuple->parts.emplace_back(), ParseOneTarget(style.has_members));
     // `with a = 1, b = 2` has two targets, while `set a, b = 1, 2` has one.
-    if (style.end == "=" || !tokens_.TakeOperator(",")) break;
+    if (style.end == "=" || !TakeOperator(",")) break;
     has_comma = true;
   } while (true);
   if (!has_comma) return std::move(tuple->parts[0]);
-  return tokens_.Measured(std::move(tuple));
+  return Measured(std::move(tuple));
 }
 
 absl::StatusOr<NodePtr> ExpressionParser::ParseOneTarget(bool has_members) {
-  RETURN_IF_ERROR(tokens_.Enter());
-  const absl::Cleanup leave = [this] { tokens_.Leave(); };
-  if (tokens_.TakeOperator("(")) {
+  RETURN_IF_ERROR(Enter());
+  const absl::Cleanup leave = [this] { Leave(); };
+  if (TakeOperator("(")) {
     ASSIGN_OR_RETURN(NodePtr inner, ParseTarget({.end = ")", .has_members = has_members}));
-    RETURN_IF_ERROR(tokens_.ExpectOperator(")"));
+    RETURN_IF_ERROR(ExpectOperator(")"));
     return inner;
   }
-  NodePtr node = tokens_.Make(Kind::kName);
-  ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("a name to assign to"));
+  NodePtr node = Make(Kind::kName);
+  ASSIGN_OR_RETURN(node->name, ExpectName("a name to assign to"));
   for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
     if (node->name == constant) {
-      return SyntaxError(node->line, absl::StrCat("found an assignment to ", node->name,
-                                                  ", allowed: any other name"));
+      return SyntaxError(node->line, "found an assignment to ", node->name,
+                         ", allowed: any other name");
     }
   }
-  if (has_members && tokens_.TakeOperator(".")) {
+  if (has_members && TakeOperator(".")) {
     node->kind = Kind::kMember;
-    ASSIGN_OR_RETURN(node->names.emplace_back(), tokens_.ExpectName("a member of the namespace"));
+    ASSIGN_OR_RETURN(node->names.emplace_back(), ExpectName("a member of the namespace"));
   }
   return node;
 }

@@ -154,10 +154,11 @@ Interpreter::ValueOr Interpreter::EvaluateCall(const Node& node) {
 
 Interpreter::ValueOr Interpreter::CallValue(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) return Wrong(callee.what());
-  if (callee.object() == nullptr) {
-    return Wrong(absl::StrCat("a ", View(callee.type_name()), " cannot be called"));
+  const Object* object = callee.object();
+  if (object == nullptr || object->call() == nullptr) {
+    return Wrong("a ", callee.type_name(), " cannot be called");
   }
-  return callee.object()->Call(&runtime_, arguments);
+  return object->call()(&runtime_, arguments);
 }
 
 // `in_place_of_first` is the value of a filter without an operand: the text that its block writes.
@@ -171,14 +172,14 @@ Interpreter::ValueOr Interpreter::EvaluateFilter(const Node& node, const Value* 
   } else {
     ASSIGN_OR_RETURN(value, Evaluate(*first));
   }
-  if (node.builtin == nullptr) return Wrong(absl::StrCat("unknown filter ", Quoted(node.name)));
+  if (node.builtin == nullptr) return Wrong("unknown filter ", Quoted(node.name));
   ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(node.arguments));
   return CallBuiltin(&runtime_, *node.builtin, value, arguments);
 }
 
 Interpreter::ValueOr Interpreter::EvaluateTest(const Node& node) {
   ASSIGN_OR_RETURN(const Value value, Evaluate(*node.parts[0]));
-  if (node.builtin == nullptr) return Wrong(absl::StrCat("unknown test ", Quoted(node.name)));
+  if (node.builtin == nullptr) return Wrong("unknown test ", Quoted(node.name));
   ASSIGN_OR_RETURN(const Arguments arguments, EvaluateArguments(node.arguments));
   ASSIGN_OR_RETURN(const Value result, CallBuiltin(&runtime_, *node.builtin, value, arguments));
   return Value::Bool(result.IsTrue() != node.flag);
@@ -210,29 +211,12 @@ Interpreter::ValueOr Interpreter::EvaluateConcat(const Node& node) {
   return Value::Text(std::move(out));
 }
 
-absl::StatusOr<bool> Interpreter::Compare(std::string_view operation, const Value& a,
-                                          const Value& b) {
-  if (operation == "in") return Contains(&runtime_, b, a);
-  RETURN_IF_ERROR(runtime_.Charge(std::min(a.extent().weight, b.extent().weight)));
-  if (operation == "==") return Equal(a, b);
-  if (operation == "!=") return !Equal(a, b);
-  if (operation == "<=") return LessOrEqual(a, b);
-  if (operation == ">=") return LessOrEqual(b, a);
-  return operation[0] == '<' ? Less(a, b) : Less(b, a);
-}
-
 Interpreter::ValueOr Interpreter::EvaluateCompare(const Node& node) {
   ASSIGN_OR_RETURN(Value left, Evaluate(*node.parts[0]));
   for (size_t i = 1; i < node.parts.size(); ++i) {
     ASSIGN_OR_RETURN(Value right, Evaluate(*node.parts[i]));
     const std::string& operation = node.names[i - 1];
-    bool holds = false;
-    if (operation == "not in") {
-      ASSIGN_OR_RETURN(holds, Compare("in", left, right));
-      holds = !holds;
-    } else {
-      ASSIGN_OR_RETURN(holds, Compare(operation, left, right));
-    }
+    ASSIGN_OR_RETURN(const bool holds, Compare(&runtime_, operation, left, right));
     if (!holds) return Value::Bool(false);
     left = std::move(right);
   }

@@ -102,11 +102,17 @@ using Result = absl::StatusOr<Value>;
 // The size in bytes; 0 unless the value is a string.
 size_t SizeOf(const Value& value) { return value.text() == nullptr ? 0 : value.text()->size(); }
 
+Result String(Runtime* runtime, const Value& value, const Arguments&) {
+  if (value.text() != nullptr) return value;
+  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
+  return Value::Text(std::move(text));
+}
+
 // Calls a string method on the value's text.
 Result CallTextMethod(Runtime* runtime, std::string_view name, const Value& value,
                       const Arguments& arguments) {
-  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  return CallBuiltin(runtime, *FindTextMethod(name), Value::Text(std::move(text)), arguments);
+  ASSIGN_OR_RETURN(const Value text, String(runtime, value, {}));
+  return CallBuiltin(runtime, *FindTextMethod(name), text, arguments);
 }
 
 constexpr char kCapitalize[] = "capitalize", kLower[] = "lower", kStrip[] = "strip",
@@ -116,14 +122,13 @@ Result TextMethod(Runtime* runtime, const Value& value, const Arguments& argumen
   return CallTextMethod(runtime, kName, value, arguments);
 }
 Result Center(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 80, "width"));
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments[0], 80, "width"));
   return CallTextMethod(runtime, "center", value, {.positional = {Value::Int(width)}, .named = {}});
 }
 Result Replace(Runtime* runtime, const Value& value, const Arguments& arguments) {
   Arguments texts = arguments;
   for (Value* argument : {&texts.positional[0], &texts.positional[1]}) {
-    ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, *argument));
-    *argument = Value::Text(std::move(text));
+    ASSIGN_OR_RETURN(*argument, String(runtime, *argument, {}));
   }
   return CallTextMethod(runtime, "replace", value, texts);
 }
@@ -166,12 +171,6 @@ Result Title(Runtime* runtime, const Value& value, const Arguments&) {
   return Value::Text(std::move(out));
 }
 
-Result String(Runtime* runtime, const Value& value, const Arguments&) {
-  if (value.text() != nullptr) return value;
-  ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  return Value::Text(std::move(text));
-}
-
 Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
   constexpr std::pair<const char*, const char*> kEntities[] = {
       {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
@@ -184,10 +183,9 @@ Result Escape(Runtime* runtime, const Value& value, const Arguments&) {
 }
 
 Result Default(Runtime*, const Value& value, const Arguments& arguments) {
-  const bool is_missing =
-      value.is_undefined() || (arguments.positional[1].IsTrue() && !value.IsTrue());
+  const bool is_missing = value.is_undefined() || (arguments[1].IsTrue() && !value.IsTrue());
   if (!is_missing) return value;
-  return arguments.positional[0].is_undefined() ? Value::Own("") : arguments.positional[0];
+  return arguments[0].is_undefined() ? Value::Own("") : arguments[0];
 }
 
 Result Length(Runtime* runtime, const Value& value, const Arguments&) {
@@ -200,22 +198,21 @@ Result Length(Runtime* runtime, const Value& value, const Arguments&) {
   } else if (value.dict() != nullptr) {
     size = value.dict()->size();
   } else if (!value.is_undefined()) {
-    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no length"));
+    return Wrong("a ", value.type_name(), " has no length");
   }
   return Value::Int(static_cast<int64_t>(size));
 }
 
 Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
-  const Value otherwise =
-      arguments.positional[0].is_undefined() ? Value::Int(0) : arguments.positional[0];
-  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments.positional[1], 10, "base"));
+  const Value otherwise = arguments[0].is_undefined() ? Value::Int(0) : arguments[0];
+  ASSIGN_OR_RETURN(const int64_t base, IntegerOr(arguments[1], 10, "base"));
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_integer()) return Value::Int(value.integer());
   double number = value.is_float() ? value.number() : 0;
   if (const MarkedText* text = value.text()) {
     if (base != 0 && (base < 2 || base > 36)) {
-      return Wrong(absl::StrCat("base is ", base, ", allowed: 0 and 2 to 36"));
+      return Wrong("base is ", base, ", allowed: 0 and 2 to 36");
     }
     if (const auto integer = ParseInteger(text->text(), static_cast<int>(base))) {
       return Value::Int(*integer);
@@ -232,8 +229,7 @@ Result Int(Runtime* runtime, const Value& value, const Arguments& arguments) {
 
 Result Float(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * SizeOf(value)));
-  const Value otherwise =
-      arguments.positional[0].is_undefined() ? Value::Float(0) : arguments.positional[0];
+  const Value otherwise = arguments[0].is_undefined() ? Value::Float(0) : arguments[0];
   if (value.is_undefined()) return Wrong(value.what());
   if (value.is_number()) return Value::Float(value.number());
   if (value.text() == nullptr) return otherwise;
@@ -277,10 +273,10 @@ Result RoundInteger(int64_t number, int64_t digits) {
 
 Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(CheckNumber(value));
-  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments.positional[0], 0, "precision"));
+  ASSIGN_OR_RETURN(const int64_t precision, IntegerOr(arguments[0], 0, "precision"));
   std::string method = "common";
-  if (!arguments.positional[1].is_undefined()) {
-    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "method"));
+  if (!arguments[1].is_undefined()) {
+    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments[1], "method"));
     method = given->text();
   }
   if (precision < -300 || precision > 300) return Wrong("precision must be from -300 to 300");
@@ -305,7 +301,7 @@ Result Round(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const double unit = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return Value::Float(std::ceil(number * unit) / unit);
   if (method == "floor") return Value::Float(std::floor(number * unit) / unit);
-  return Wrong(absl::StrCat("method is ", Quoted(method), ", allowed: common, ceil, floor"));
+  return Wrong("method is ", Quoted(method), ", allowed: common, ceil, floor");
 }
 
 // Returns the indentation that `width` gives: a string, a number of spaces, or `otherwise` spaces
@@ -320,9 +316,9 @@ absl::StatusOr<std::string> Indentation(Runtime* runtime, const Value& width, in
 
 Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(MarkedText text, ToText(runtime, value));
-  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments.positional[0], 4));
-  const bool first = arguments.positional[1].IsTrue();
-  const bool blank = arguments.positional[2].IsTrue();
+  ASSIGN_OR_RETURN(const std::string indentation, Indentation(runtime, arguments[0], 4));
+  const bool first = arguments[1].IsTrue();
+  const bool blank = arguments[2].IsTrue();
   RETURN_IF_ERROR(runtime->Charge(text.size()));
   text.Append("\n", kOwn);  // as Jinja does
   const std::vector<MarkedText> lines =
@@ -341,28 +337,16 @@ Result Indent(Runtime* runtime, const Value& value, const Arguments& arguments) 
 
 // json.dumps with the arguments that transformers passes.
 Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  constexpr std::string_view kNames[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-  std::array<Value, 4> given;
-  if (arguments.positional.size() > given.size()) return Wrong("tojson takes at most 4 arguments");
-  std::copy(arguments.positional.begin(), arguments.positional.end(), given.begin());
-  for (const auto& [name, argument] : arguments.named) {
-    const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-    if (found == std::end(kNames)) {
-      return Wrong(absl::StrCat("tojson does not accept the argument ", Quoted(name)));
-    }
-    given[static_cast<size_t>(found - std::begin(kNames))] = argument;
-  }
-  const auto& [is_ascii, indent, separators, sorts] = given;
-  JsonStyle style{.sorts_keys = sorts.IsTrue(), .is_ascii = is_ascii.IsTrue()};
+  const Value& indent = arguments[1];
+  const Value& separators = arguments[2];
+  JsonStyle style{.sorts_keys = arguments[3].IsTrue(), .is_ascii = arguments[0].IsTrue()};
   if (!indent.is_undefined() && !indent.is_none()) {
     ASSIGN_OR_RETURN(style.indent, Indentation(runtime, indent, 0));
     style.comma = ",";
   }
   if (!separators.is_undefined() && !separators.is_none()) {
     const List* pair = separators.list();
-    if (pair == nullptr || pair->items.size() != 2) {
-      return Wrong("separators must be two strings");
-    }
+    if (pair == nullptr || pair->items.size() != 2) return Wrong("separators must be two strings");
     ASSIGN_OR_RETURN(const MarkedText* comma, TextArgument(pair->items[0], "a separator"));
     ASSIGN_OR_RETURN(const MarkedText* colon, TextArgument(pair->items[1], "a separator"));
     RETURN_IF_ERROR(runtime->ChargeBytes(value.extent().weight * (comma->size() + colon->size())));
@@ -374,7 +358,7 @@ Result Json(Runtime* runtime, const Value& value, const Arguments& arguments) {
 }
 
 Result Attribute(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "name"));
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[0], "name"));
   RETURN_IF_ERROR(runtime->ChargeBytes(name->size()));
   ASSIGN_OR_RETURN(Value attribute, GetAttribute(value, name->text()));
   const bool is_item = value.dict() != nullptr && attribute.object() == nullptr;
@@ -417,7 +401,7 @@ constexpr Builtin kFilters[] = {
     {"safe", String},
     {"string", String},
     {"title", Title},
-    {"tojson", Json, Builtin::kAny},
+    {"tojson", Json, 0, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"trim", TextMethod<kStrip>, 0, {"chars"}},
     {"upper", TextMethod<kUpper>},
     {"wordcount", WordCount},

@@ -154,16 +154,15 @@ absl::StatusOr<MarkedText> Padded(Runtime* runtime, const MarkedText& text, cons
 absl::StatusOr<MarkedText> Formatted(Runtime* runtime, const Value& value, const Field& field,
                                      char align_of_text) {
   if (field.precision.value_or(0) > kMaxDigits && value.is_number()) {
-    return Wrong(absl::StrCat("found a precision of ", *field.precision,
-                              " in a format, allowed: ", "at most ", kMaxDigits));
+    return Wrong("found a precision of ", *field.precision, " in a format, allowed: ", "at most ",
+                 kMaxDigits);
   }
   const bool is_text =
       field.type == 's' || field.type == 'r' || (field.type == '\0' && !value.is_number());
   if (!is_text) {
     if (value.is_undefined()) return Wrong(value.what());
     if (!value.is_number()) {
-      return Wrong(
-          absl::StrCat("found a ", View(value.type_name()), " where the format needs a number"));
+      return Wrong("found a ", value.type_name(), " where the format needs a number");
     }
     ASSIGN_OR_RETURN(const std::string number, NumberText(value, field));
     return Padded(runtime, MarkedText(number, kOwn), field, field.has_zeros ? '=' : '>');
@@ -239,7 +238,7 @@ absl::Status CheckSpec(const Value& value, const Field& field) {
            !(field.precision.has_value() && (field.type == '\0' || is_one_of("dxXob")));
   }
   if (fits) return absl::OkStatus();
-  return Wrong(absl::StrCat("a ", View(value.type_name()), " has no such format"));
+  return Wrong("a ", value.type_name(), " has no such format");
 }
 
 // Finds the value of a field: by number, by name, or, without either, the next value.
@@ -256,15 +255,15 @@ absl::StatusOr<Value> ValueOf(std::string_view name, const Arguments& arguments,
     for (const auto& [given, value] : arguments.named) {
       if (given == name) return value;
     }
-    return Wrong(absl::StrCat("the format's field ", Quoted(View(name)), " has no value"));
+    return Wrong("the format's field ", Quoted(View(name)), " has no value");
   } else {
     count->has_numbers = true;
   }
   if (count->has_numbers && count->next > 0) {
     return Wrong("some of the format's fields have numbers and others do not");
   }
-  if (index < arguments.positional.size()) return arguments.positional[index];
-  return Wrong(absl::StrCat("the format's field ", index, " has no value"));
+  if (index < arguments.positional.size()) return arguments[index];
+  return Wrong("the format's field ", index, " has no value");
 }
 
 // ---- % ----
@@ -312,8 +311,7 @@ class PercentFormatter {
       }
       const std::string name = text.substr(at_ + 1, end - at_ - 1);
       const Value* found = values_.dict()->Find(std::string_view(name));
-      if (found == nullptr)
-        return Wrong(absl::StrCat("the format's field ", Quoted(name), " has no value"));
+      if (found == nullptr) return Wrong("the format's field ", Quoted(name), " has no value");
       named = *found;
       at_ = end + 1;
     }
@@ -348,9 +346,7 @@ class PercentFormatter {
     if (field.type == 'b') return Wrong("found the type b in a format, allowed: s d x o f e g %");
     const bool is_text = field.type == 's' || field.type == 'r';
     if (field.has_zeros && !is_text && field.align == '\0') field.fill = "0";
-    if (!is_text && value.is_none()) {
-      return Wrong("found none where the format needs a number");
-    }
+    if (!is_text && value.is_none()) return Wrong("found none where the format needs a number");
     ASSIGN_OR_RETURN(const MarkedText formatted, Formatted(runtime_, value, field, '>'));
     out_.Append(formatted);
     return absl::OkStatus();

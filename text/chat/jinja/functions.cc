@@ -1,5 +1,6 @@
 // The functions that every template can call, the methods of dictionaries and lists, and the tests.
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,7 @@ Result MakeRange(Runtime* runtime, const Value&, const Arguments& arguments) {
   int64_t i = has_stop ? first : 0;
   while (step > 0 ? i < stop : i > stop) {
     if (static_cast<int64_t>(items.size()) == kLongestRange) {
-      return Wrong(absl::StrCat("found a range of more than ", kLongestRange, " numbers"));
+      return Wrong("found a range of more than ", kLongestRange, " numbers");
     }
     items.push_back(Value::Int(i));
     if (__builtin_add_overflow(i, step, &i)) break;
@@ -67,13 +68,13 @@ Result MakeDict(Runtime* runtime, const Value&, const Arguments& arguments) {
 }
 
 Result RaiseException(Runtime* runtime, const Value&, const Arguments& arguments) {
-  const MarkedText* message = arguments.positional[0].text();
+  const MarkedText* message = arguments[0].text();
   runtime->is_raised = true;
   return Wrong(message != nullptr ? message->text() : "the template rejects the messages");
 }
 
 Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments.positional[0], "format"));
+  ASSIGN_OR_RETURN(const MarkedText* format, TextArgument(arguments[0], "format"));
   RETURN_IF_ERROR(runtime->Charge(format->size() * 16));
   return Value::Own(absl::FormatTime(format->text(), runtime->now, absl::UTCTimeZone()));
 }
@@ -81,11 +82,11 @@ Result StrftimeNow(Runtime* runtime, const Value&, const Arguments& arguments) {
 // ---- Dictionaries ----
 
 Result Get(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  const Value& key = arguments.positional[0];
+  const Value& key = arguments[0];
   RETURN_IF_ERROR(runtime->Charge(key.extent().weight));
   const Value* found = self.dict()->Find(key);
   if (found != nullptr) return *found;
-  return arguments.positional[1].is_undefined() ? Value::None() : arguments.positional[1];
+  return arguments[1].is_undefined() ? Value::None() : arguments[1];
 }
 
 template <List::Kind kPart>
@@ -105,7 +106,7 @@ Result ViewOf(Runtime* runtime, const Value& self, const Arguments&) {
 Result Copy(Runtime*, const Value& self, const Arguments&) { return self; }
 
 Result Refuse(Runtime*, const Value& self, const Arguments&) {
-  return Wrong(absl::StrCat("a template may not change a ", View(self.type_name())));
+  return Wrong("a template may not change a ", self.type_name());
 }
 
 // ---- Lists ----
@@ -113,9 +114,8 @@ Result Refuse(Runtime*, const Value& self, const Arguments&) {
 Result IndexOf(Runtime* runtime, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(self.extent().weight));
   const std::vector<Value>& items = self.list()->items;
-  const auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) {
-    return Equal(item, arguments.positional[0]);
-  });
+  const auto found = std::find_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return Equal(item, arguments[0]); });
   if (found == items.end()) return Wrong("the value is not in the list");
   return Value::Int(found - items.begin());
 }
@@ -123,9 +123,8 @@ Result IndexOf(Runtime* runtime, const Value& self, const Arguments& arguments) 
 Result Count(Runtime* runtime, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(self.extent().weight));
   const std::vector<Value>& items = self.list()->items;
-  return Value::Int(std::count_if(items.begin(), items.end(), [&](const Value& item) {
-    return Equal(item, arguments.positional[0]);
-  }));
+  return Value::Int(std::count_if(items.begin(), items.end(),
+                                  [&](const Value& item) { return Equal(item, arguments[0]); }));
 }
 
 constexpr Builtin kFunctions[] = {
@@ -172,20 +171,15 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-template <bool (*kIs)(const Value&)>
+template <auto kIs>
 Result Is(Runtime*, const Value& value, const Arguments&) {
-  return Value::Bool(kIs(value));
+  return Value::Bool(std::invoke(kIs, value));
 }
 
 bool IsDefined(const Value& value) { return !value.is_undefined(); }
-bool IsUndefined(const Value& value) { return value.is_undefined(); }
-bool IsNone(const Value& value) { return value.is_none(); }
-bool IsBoolean(const Value& value) { return value.is_bool(); }
 bool IsTrue(const Value& value) { return value.is_bool() && value.IsTrue(); }
 bool IsFalse(const Value& value) { return value.is_bool() && !value.IsTrue(); }
 bool IsInteger(const Value& value) { return value.is_integer() && !value.is_bool(); }
-bool IsFloat(const Value& value) { return value.is_float(); }
-bool IsNumber(const Value& value) { return value.is_number(); }
 bool IsString(const Value& value) { return value.text() != nullptr; }
 bool IsMapping(const Value& value) { return value.dict() != nullptr; }
 bool IsIterable(const Value& value) {
@@ -198,49 +192,34 @@ bool IsSequence(const Value& value) {
 }
 bool IsCallable(const Value& value) {
   // An undefined value is callable in Python: the call raises the error.
-  return value.is_undefined() || (value.object() != nullptr && value.object()->is_callable());
+  return value.is_undefined() || (value.object() != nullptr && value.object()->call() != nullptr);
 }
 
-template <bool kWanted>
-Result IsEqual(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
-  return Value::Bool(Equal(value, arguments.positional[0]) == kWanted);
-}
-
-// kIs(value, other), or kIs(other, value) if kSwaps.
-template <absl::StatusOr<bool> (*kIs)(const Value&, const Value&), bool kSwaps>
-Result IsOrdered(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
-  const Value& other = arguments.positional[0];
-  ASSIGN_OR_RETURN(const bool is, kSwaps ? kIs(other, value) : kIs(value, other));
-  return Value::Bool(is);
-}
-
-Result IsIn(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const bool is_in, Contains(runtime, arguments.positional[0], value));
-  return Value::Bool(is_in);
+constexpr char kEqual[] = "==", kUnequal[] = "!=", kLess[] = "<",
+               kLessOrEqual[] = "<=", kGreater[] = ">", kGreaterOrEqual[] = ">=", kIn[] = "in";
+template <const char* kOperation>
+Result Compares(Runtime* runtime, const Value& value, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const bool holds, Compare(runtime, kOperation, value, arguments[0]));
+  return Value::Bool(holds);
 }
 
 Result IsSame(Runtime* runtime, const Value& value, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(value.extent().weight));
-  return Value::Bool(value.IsSame(arguments.positional[0]));
+  return Value::Bool(value.IsSame(arguments[0]));
 }
 
-absl::StatusOr<bool> HasRest(Runtime* runtime, const Value& value, const Value& divisor,
-                             int64_t rest) {
+Result HasRest(Runtime* runtime, const Value& value, const Value& divisor, int64_t rest) {
   ASSIGN_OR_RETURN(const Value found, Calculate(runtime, "%", value, divisor));
-  return Equal(found, Value::Int(rest));
+  return Value::Bool(Equal(found, Value::Int(rest)));
 }
 
 template <int64_t kRest>
 Result HasRestOfTwo(Runtime* runtime, const Value& value, const Arguments&) {
-  ASSIGN_OR_RETURN(const bool has_rest, HasRest(runtime, value, Value::Int(2), kRest));
-  return Value::Bool(has_rest);
+  return HasRest(runtime, value, Value::Int(2), kRest);
 }
 
 Result IsDivisible(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const bool is_divisible, HasRest(runtime, value, arguments.positional[0], 0));
-  return Value::Bool(is_divisible);
+  return HasRest(runtime, value, arguments[0], 0);
 }
 
 // Calls isupper or islower on the value's text.
@@ -260,35 +239,35 @@ Result IsTest(Runtime*, const Value& value, const Arguments&) {
 
 constexpr Builtin kTests[] = {
     {"defined", Is<IsDefined>},
-    {"undefined", Is<IsUndefined>},
-    {"none", Is<IsNone>},
-    {"boolean", Is<IsBoolean>},
+    {"undefined", Is<&Value::is_undefined>},
+    {"none", Is<&Value::is_none>},
+    {"boolean", Is<&Value::is_bool>},
     {"true", Is<IsTrue>},
     {"false", Is<IsFalse>},
     {"integer", Is<IsInteger>},
-    {"float", Is<IsFloat>},
-    {"number", Is<IsNumber>},
+    {"float", Is<&Value::is_float>},
+    {"number", Is<&Value::is_number>},
     {"string", Is<IsString>},
     {"mapping", Is<IsMapping>},
     {"iterable", Is<IsIterable>},
     {"sequence", Is<IsSequence>},
     {"callable", Is<IsCallable>},
-    {"eq", IsEqual<true>, 1, {"other"}},
-    {"equalto", IsEqual<true>, 1, {"other"}},
-    {"==", IsEqual<true>, 1, {"other"}},
-    {"ne", IsEqual<false>, 1, {"other"}},
-    {"!=", IsEqual<false>, 1, {"other"}},
-    {"lt", IsOrdered<Less, false>, 1, {"other"}},
-    {"lessthan", IsOrdered<Less, false>, 1, {"other"}},
-    {"<", IsOrdered<Less, false>, 1, {"other"}},
-    {"le", IsOrdered<LessOrEqual, false>, 1, {"other"}},
-    {"<=", IsOrdered<LessOrEqual, false>, 1, {"other"}},
-    {"gt", IsOrdered<Less, true>, 1, {"other"}},
-    {"greaterthan", IsOrdered<Less, true>, 1, {"other"}},
-    {">", IsOrdered<Less, true>, 1, {"other"}},
-    {"ge", IsOrdered<LessOrEqual, true>, 1, {"other"}},
-    {">=", IsOrdered<LessOrEqual, true>, 1, {"other"}},
-    {"in", IsIn, 1, {"seq"}},
+    {"eq", Compares<kEqual>, 1, {"other"}},
+    {"equalto", Compares<kEqual>, 1, {"other"}},
+    {"==", Compares<kEqual>, 1, {"other"}},
+    {"ne", Compares<kUnequal>, 1, {"other"}},
+    {"!=", Compares<kUnequal>, 1, {"other"}},
+    {"lt", Compares<kLess>, 1, {"other"}},
+    {"lessthan", Compares<kLess>, 1, {"other"}},
+    {"<", Compares<kLess>, 1, {"other"}},
+    {"le", Compares<kLessOrEqual>, 1, {"other"}},
+    {"<=", Compares<kLessOrEqual>, 1, {"other"}},
+    {"gt", Compares<kGreater>, 1, {"other"}},
+    {"greaterthan", Compares<kGreater>, 1, {"other"}},
+    {">", Compares<kGreater>, 1, {"other"}},
+    {"ge", Compares<kGreaterOrEqual>, 1, {"other"}},
+    {">=", Compares<kGreaterOrEqual>, 1, {"other"}},
+    {"in", Compares<kIn>, 1, {"seq"}},
     {"sameas", IsSame, 1, {"other"}},
     {"odd", HasRestOfTwo<1>},
     {"even", HasRestOfTwo<0>},

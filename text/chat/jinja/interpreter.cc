@@ -26,7 +26,7 @@ namespace {
 // namespace(a=1): the only value that assignments can change.
 class Namespace : public Object {
  public:
-  std::string_view type_name() const override { return "namespace"; }
+  Namespace() : Object("namespace") {}
   std::optional<Value> Attribute(std::string_view name) const override {
     const Value* found = members_.Find(name);
     return found == nullptr ? std::nullopt : std::optional<Value>(*found);
@@ -38,63 +38,31 @@ class Namespace : public Object {
   Dict members_;
 };
 
-// The function `namespace`.
-class NamespaceMaker : public Object {
- public:
-  explicit NamespaceMaker(Interpreter* interpreter) : interpreter_(interpreter) {}
-  std::string_view type_name() const override { return "function"; }
-  bool is_callable() const override { return true; }
-  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
-    return interpreter_->MakeNamespace(arguments);
-  }
-
- private:
-  Interpreter* const interpreter_;
-};
-
 class Macro : public Object {
  public:
-  Macro(Interpreter* interpreter, const Node* node, Scope* scope)
-      : interpreter_(interpreter), node_(*node), scope_(scope) {}
-  std::string_view type_name() const override { return "macro"; }
-  bool is_callable() const override { return true; }
+  Macro(const Node* node, Function call) : Object("macro", std::move(call)), node_(*node) {}
   std::optional<Value> Attribute(std::string_view name) const override {
     if (name == "name") return Value::Own(node_.name);
     return std::nullopt;
   }
-  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
-    return interpreter_->CallMacro(node_, scope_, arguments);
-  }
 
  private:
-  Interpreter* const interpreter_;
   const Node& node_;
-  Scope* const scope_;
 };
 
-// loop.cycle(a, b): returns the arguments in turn, one for each iteration.
-class Cycle : public Object {
- public:
-  explicit Cycle(size_t index) : index_(index) {}
-  std::string_view type_name() const override { return "function"; }
-  bool is_callable() const override { return true; }
-  absl::StatusOr<Value> Call(Runtime*, const Arguments& arguments) override {
-    if (arguments.positional.empty()) return Wrong("cycle needs at least one argument");
-    return arguments.positional[index_ % arguments.positional.size()];
-  }
-
- private:
-  const size_t index_;
-};
+Value FunctionValue(Object::Function call, const Extent& held = {}) {
+  return Value::OfObject(std::make_shared<Object>("function", std::move(call), held));
+}
 
 // The variable `loop` in the body of a loop.
 class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
   // `items` are the elements of a value with the extent `extent`.
   Loop(std::vector<Value> items, const Extent& extent)
-      : Object(extent), items_(std::move(items)), items_held_(items_.capacity() * sizeof(Value)) {}
+      : Object("loop", nullptr, extent),
+        items_(std::move(items)),
+        items_held_(items_.capacity() * sizeof(Value)) {}
 
-  std::string_view type_name() const override { return "loop"; }
   std::optional<Value> Attribute(std::string_view name) const override {
     const auto at = static_cast<int64_t>(index_);
     const auto size = static_cast<int64_t>(items_.size());
@@ -107,8 +75,8 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
     if (name == "length") return Value::Int(size);
     if (name == "depth") return Value::Int(1);  // loops are not recursive here
     if (name == "depth0") return Value::Int(0);
-    if (name == "cycle") return Value::OfObject(std::make_shared<Cycle>(index_));
-    if (name == "changed") return Value::OfObject(std::make_shared<Changed>(shared_from_this()));
+    if (name == "cycle") return Cycle();
+    if (name == "changed") return Changed();
     if (name == "previtem" && at > 0) return items_[index_ - 1];
     if (name == "nextitem" && at + 1 < size) return items_[index_ + 1];
     return std::nullopt;
@@ -123,24 +91,25 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   }
 
  private:
+  // loop.cycle(a, b): returns the arguments in turn, one for each iteration.
+  Value Cycle() const {
+    return FunctionValue([i = index_](Runtime*, const Arguments& given) -> absl::StatusOr<Value> {
+      if (given.positional.empty()) return Wrong("cycle needs at least one argument");
+      return given.positional[i % given.positional.size()];
+    });
+  }
   // loop.changed(a, b): whether the arguments differ from those of the call before, if any.
-  class Changed : public Object {
-   public:
-    explicit Changed(std::shared_ptr<const Loop> loop)
-        : Object(loop->extent()), loop_(std::move(loop)) {}
-    std::string_view type_name() const override { return "function"; }
-    bool is_callable() const override { return true; }
-    absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
+  Value Changed() const {
+    auto call = [loop = shared_from_this()](Runtime* runtime,
+                                            const Arguments& arguments) -> absl::StatusOr<Value> {
       const Value now = Value::OfList(arguments.positional);
       RETURN_IF_ERROR(runtime->Charge(now.extent().weight));
-      const bool changes = !loop_->last_changed_.has_value() || !Equal(*loop_->last_changed_, now);
-      if (!loop_->is_finished_) loop_->last_changed_ = now;
+      const bool changes = !loop->last_changed_.has_value() || !Equal(*loop->last_changed_, now);
+      if (!loop->is_finished_) loop->last_changed_ = now;
       return Value::Bool(changes);
-    }
-
-   private:
-    const std::shared_ptr<const Loop> loop_;
-  };
+    };
+    return FunctionValue(std::move(call), extent());
+  }
 
   const std::vector<Value> items_;
   const MemoryHold items_held_;
@@ -158,11 +127,10 @@ constexpr size_t kNamesPerStep = 8;                   // comparisons that cost o
 
 absl::StatusOr<Template> Template::Parse(std::string_view source) {
   if (source.size() > kLongestTemplate) {
-    return Wrong(
-        absl::StrCat("has ", source.size(), " bytes, allowed: at most ", kLongestTemplate));
+    return Wrong("has ", source.size(), " bytes, allowed: at most ", kLongestTemplate);
   }
   if (const size_t invalid = FindInvalidUtf8(source); invalid != source.npos) {
-    return Wrong(absl::StrCat("is not UTF-8 (at byte ", invalid, ")"));
+    return Wrong("is not UTF-8 (at byte ", invalid, ")");
   }
   ASSIGN_OR_RETURN(Nodes body, ParseTemplate(source));
   return Template(std::move(body));
@@ -222,7 +190,9 @@ void Interpreter::PopScope() {
 Interpreter::Interpreter(const Template::Variables& variables, absl::Time now, const Limits& limits)
     : runtime_{.limits = limits, .now = now, .steps_left = limits.steps} {
   PushScope(nullptr);
-  scopes_.back()->Set("namespace", Value::OfObject(std::make_shared<NamespaceMaker>(this)));
+  scopes_.back()->Set("namespace", FunctionValue([this](Runtime*, const Arguments& arguments) {
+                        return MakeNamespace(arguments);
+                      }));
   for (const auto& [name, value] : variables) scopes_.back()->Set(name, value);
   PushScope(scopes_.back().get());
 }
@@ -273,6 +243,12 @@ absl::Status Interpreter::Write(const MarkedText& text) {
   }
   out_->Append(text);
   return absl::OkStatus();
+}
+
+absl::Status Interpreter::WriteValue(const Value& value) {
+  if (value.text() != nullptr) return Write(*value.text());
+  ASSIGN_OR_RETURN(const MarkedText text, ToText(&runtime_, value));
+  return Write(text);
 }
 
 // ---- Statements ----
@@ -332,12 +308,7 @@ Interpreter::FlowOr Interpreter::ExecuteNode(const Node& node) {
 absl::Status Interpreter::ExecuteOutput(const Node& node) {
   for (const NodePtr& part : node.parts) {
     ASSIGN_OR_RETURN(const Value value, Evaluate(*part));
-    if (value.text() != nullptr) {
-      RETURN_IF_ERROR(Write(*value.text()));
-    } else {
-      ASSIGN_OR_RETURN(const MarkedText text, ToText(&runtime_, value));
-      RETURN_IF_ERROR(Write(text));
-    }
+    RETURN_IF_ERROR(WriteValue(value));
   }
   return absl::OkStatus();
 }
@@ -431,8 +402,7 @@ absl::Status Interpreter::ExecuteSetBlock(const Node& node) {
 absl::Status Interpreter::ExecuteFilterBlock(const Node& node) {
   ASSIGN_OR_RETURN(const Value captured, Capture(node.bodies[0]));
   ASSIGN_OR_RETURN(const Value value, EvaluateFilter(*node.parts[0], &captured));
-  ASSIGN_OR_RETURN(const MarkedText text, ToText(&runtime_, value));
-  return Write(text);
+  return WriteValue(value);
 }
 
 absl::Status Interpreter::ExecuteCallBlock(const Node& node) {
@@ -441,8 +411,7 @@ absl::Status Interpreter::ExecuteCallBlock(const Node& node) {
   ASSIGN_OR_RETURN(Arguments arguments, EvaluateArguments(call.arguments));
   arguments.named.emplace_back("caller", MacroOf(node));
   ASSIGN_OR_RETURN(const Value value, CallValue(callee, arguments));
-  ASSIGN_OR_RETURN(const MarkedText text, ToText(&runtime_, value));
-  return Write(text);
+  return WriteValue(value);
 }
 
 absl::Status Interpreter::Assign(const Node& target, Value value) {
@@ -451,16 +420,16 @@ absl::Status Interpreter::Assign(const Node& target, Value value) {
     ASSIGN_OR_RETURN(const Value* found, FindVariable(target.name));
     auto* space = found == nullptr ? nullptr : dynamic_cast<Namespace*>(found->object());
     if (space == nullptr) {
-      return Wrong(absl::StrCat("only members of namespaces can be set, and ", Quoted(target.name),
-                                " is not a namespace"));
+      return Wrong("only members of namespaces can be set, and ", Quoted(target.name),
+                   " is not a namespace");
     }
     space->Set(target.names[0], std::move(value));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::vector<Value> items, Elements(&runtime_, value));
   if (items.size() != target.parts.size()) {
-    return Wrong(absl::StrCat("found ", items.size(), " values for ", target.parts.size(),
-                              " names, allowed: the same number"));
+    return Wrong("found ", items.size(), " values for ", target.parts.size(),
+                 " names, allowed: the same number");
   }
   for (size_t i = 0; i < items.size(); ++i) RETURN_IF_ERROR(Assign(*target.parts[i], items[i]));
   return absl::OkStatus();
@@ -472,15 +441,18 @@ Value Interpreter::MacroOf(const Node& node) {
   for (Scope* scope = scopes_.back().get(); scope != nullptr; scope = scope->parent()) {
     scope->is_kept = true;
   }
-  return Value::OfObject(std::make_shared<Macro>(this, &node, scopes_.back().get()));
+  auto call = [this, &node, scope = scopes_.back().get()](Runtime*, const Arguments& arguments) {
+    return CallMacro(node, scope, arguments);
+  };
+  return Value::OfObject(std::make_shared<Macro>(&node, std::move(call)));
 }
 
 absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
                                              const Arguments& arguments) {
   const size_t num_names = macro.names.size();
   if (arguments.positional.size() > num_names) {
-    return Wrong(absl::StrCat("the macro ", macro.name, " takes at most ", num_names,
-                              " arguments, found ", arguments.positional.size()));
+    return Wrong("the macro ", macro.name, " takes at most ", num_names, " arguments, found ",
+                 arguments.positional.size());
   }
   // Each named argument is compared with the parameters' names.
   RETURN_IF_ERROR(runtime_.Charge(num_names + num_names * arguments.named.size() / kNamesPerStep));
@@ -496,8 +468,8 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Node& macro, Scope* scope,
     } else if (name == "caller") {
       RETURN_IF_ERROR(SetVariable("caller", value));
     } else {
-      return Wrong(absl::StrCat("the macro ", macro.name, " does not accept the argument ",
-                                Quoted(name), found == macro.names.end() ? "" : " twice"));
+      return Wrong("the macro ", macro.name, " does not accept the argument ", Quoted(name),
+                   found == macro.names.end() ? "" : " twice");
     }
   }
   const size_t first_default = num_names - macro.defaults.size();

@@ -44,10 +44,6 @@ class Interpreter {
 
   absl::StatusOr<MarkedText> Run(const Nodes& body);
 
-  // Called by the objects of this rendering.
-  absl::StatusOr<Value> CallMacro(const Node& macro, Scope* scope, const Arguments& arguments);
-  absl::StatusOr<Value> MakeNamespace(const Arguments& arguments);
-
  private:
   enum class Flow { kOn, kBreak, kContinue };
   using FlowOr = absl::StatusOr<Flow>;
@@ -69,7 +65,6 @@ class Interpreter {
   ValueOr EvaluateChain(const Node& node);
   ValueOr EvaluateConcat(const Node& node);
   ValueOr EvaluateCompare(const Node& node);
-  absl::StatusOr<bool> Compare(std::string_view operation, const Value& a, const Value& b);
   ValueOr EvaluateLogic(const Node& node);
   ValueOr EvaluateChoice(const Node& node);
   absl::StatusOr<Arguments> EvaluateArguments(const CallArguments& arguments);
@@ -90,9 +85,12 @@ class Interpreter {
   absl::Status ExecuteFilterBlock(const Node& node);
   absl::Status Assign(const Node& target, Value value);
   absl::Status Write(const MarkedText& text);
+  absl::Status WriteValue(const Value& value);
   // Returns the text that a body writes. The body gets its own scope.
   absl::StatusOr<Value> Capture(const Nodes& body);
   Value MacroOf(const Node& node);
+  absl::StatusOr<Value> CallMacro(const Node& macro, Scope* scope, const Arguments& arguments);
+  absl::StatusOr<Value> MakeNamespace(const Arguments& arguments);
 
   void PushScope(Scope* parent);
   void PopScope();

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -25,15 +26,7 @@ constexpr size_t kLongestName = 256;  // bytes; limits the time of comparing nam
 
 // Makes all line ends "\n" and removes one at the end of the template.
 std::string Normalized(std::string_view source) {
-  std::string text;
-  for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] != '\r') {
-      text.push_back(source[i]);
-    } else {
-      text.push_back('\n');
-      if (i + 1 < source.size() && source[i + 1] == '\n') ++i;
-    }
-  }
+  std::string text = absl::StrReplaceAll(View(source), {{"\r\n", "\n"}, {"\r", "\n"}});
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
@@ -231,7 +224,7 @@ class Lexer {
     for (;;) {
       SkipSpace();
       if (at_ == source_.size()) {
-        return SyntaxError(line, absl::StrCat("found an unterminated tag, allowed: ", View(end)));
+        return SyntaxError(line, "found an unterminated tag, allowed: ", end);
       }
       const char c = source_[at_];
       const bool has_sign = c == '-' || (is_block && c == '+');
@@ -255,8 +248,8 @@ class Lexer {
       const auto* end = std::find_if_not(source_.begin() + at_, source_.end(), IsNamePart);
       const auto size = static_cast<size_t>(end - (source_.begin() + at_));
       if (size > kLongestName) {
-        return SyntaxError(line_, absl::StrCat("found a name of ", size,
-                                               " bytes, allowed: at most ", kLongestName));
+        return SyntaxError(line_, "found a name of ", size, " bytes, allowed: at most ",
+                           kLongestName);
       }
       Add(Token::Kind::kName, source_.substr(at_, size));
       Advance(size);
@@ -271,8 +264,8 @@ class Lexer {
       Advance(op.size());
       return absl::OkStatus();
     }
-    return SyntaxError(line_, absl::StrCat("found ", Quoted(View(source_.substr(at_, 1))),
-                                           ", allowed: an expression"));
+    return SyntaxError(line_, "found ", Quoted(View(source_.substr(at_, 1))),
+                       ", allowed: an expression");
   }
 
   absl::Status Balance(char bracket, std::string* open) const {
@@ -282,8 +275,8 @@ class Lexer {
     const size_t index = kClosing.find(bracket);
     if (index == kClosing.npos) return absl::OkStatus();
     if (open->empty() || open->back() != kOpening[index]) {
-      return SyntaxError(line_, absl::StrCat("found ", std::string(1, bracket),
-                                             " without its opening bracket, allowed: pairs"));
+      return SyntaxError(line_, "found ", std::string(1, bracket),
+                         " without its opening bracket, allowed: pairs");
     }
     open->pop_back();
     return absl::OkStatus();
@@ -356,12 +349,11 @@ class Lexer {
                                    absl::string_view(digits).substr(2), &token.integer, base);
     const bool has_extra_zeros = !is_float && base == 10 && digits[0] == '0' && token.integer != 0;
     if (has_extra_zeros) {
-      return SyntaxError(line_, absl::StrCat("found the number ", Quoted(digits),
-                                             ", allowed: integers without leading zeros"));
+      return SyntaxError(line_, "found the number ", Quoted(digits),
+                         ", allowed: integers without leading zeros");
     }
     if (!is_read) {
-      return SyntaxError(
-          line_, absl::StrCat("found the number ", Quoted(digits), ", allowed: 64-bit numbers"));
+      return SyntaxError(line_, "found the number ", Quoted(digits), ", allowed: 64-bit numbers");
     }
     tokens_.push_back(std::move(token));
     Advance(end - at_);
@@ -380,10 +372,6 @@ class Lexer {
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source) {
   const std::string text = Normalized(source);
   return Lexer(text).Run();
-}
-
-absl::Status SyntaxError(int line, std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", View(what)));
 }
 
 }  // namespace tandem::jinja

@@ -20,8 +20,7 @@ absl::Status NoOperation(std::string_view operation, const Value& a, const Value
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) return Wrong(value->what());
   }
-  return Wrong(absl::StrCat("cannot apply ", View(operation), " to ", View(a.type_name()), " and ",
-                            View(b.type_name())));
+  return Wrong("cannot apply ", operation, " to ", a.type_name(), " and ", b.type_name());
 }
 
 bool IsListOrTuple(const Value& value) {
@@ -149,7 +148,7 @@ absl::StatusOr<SliceBounds> RangeOf(size_t size, const Value& start, const Value
                                     const Value& step) {
   for (const Value* bound : {&start, &stop, &step}) {
     if (!bound->is_integer() && !bound->is_none()) {
-      return Wrong(absl::StrCat("slice bounds must be integers, found ", View(bound->type_name())));
+      return Wrong("slice bounds must be integers, found ", bound->type_name());
     }
   }
   SliceBounds range;
@@ -167,6 +166,30 @@ absl::StatusOr<SliceBounds> RangeOf(size_t size, const Value& start, const Value
   range.start = bound(start, range.step > 0 ? low : high);
   range.stop = bound(stop, range.step > 0 ? high : low);
   return range;
+}
+
+// Returns whether `what` is in `where`.
+absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value& what) {
+  if (where.is_undefined()) return false;
+  if (const MarkedText* text = where.text()) {
+    if (what.text() == nullptr) {
+      return Wrong("a string contains only strings, found ", what.type_name());
+    }
+    RETURN_IF_ERROR(ChargeSearch(runtime, *text, *what.text()));
+    return text->text().find(what.text()->text()) != std::string::npos;
+  }
+  if (const Dict* dict = where.dict()) {
+    RETURN_IF_ERROR(runtime->Charge(what.extent().weight));
+    const bool is_key = what.dict() == nullptr &&
+                        (what.list() == nullptr || what.list()->kind == List::Kind::kTuple);
+    if (!is_key) return Wrong("a ", what.type_name(), " cannot be a key");
+    return dict->Find(what) != nullptr;
+  }
+  const List* list = where.list();
+  if (list == nullptr) return Wrong("a ", where.type_name(), " has no elements to search");
+  RETURN_IF_ERROR(runtime->Charge(list->extent.weight));
+  return std::any_of(list->items.begin(), list->items.end(),
+                     [&](const Value& item) { return Equal(item, what); });
 }
 
 }  // namespace
@@ -194,29 +217,19 @@ absl::StatusOr<Value> Calculate(Runtime* runtime, std::string_view operation, co
   return NoOperation(operation, a, b);
 }
 
-absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value& what) {
-  if (where.is_undefined()) return false;
-  if (const MarkedText* text = where.text()) {
-    if (what.text() == nullptr) {
-      return Wrong(absl::StrCat("a string contains only strings, found ", View(what.type_name())));
-    }
-    RETURN_IF_ERROR(ChargeSearch(runtime, *text, *what.text()));
-    return text->text().find(what.text()->text()) != std::string::npos;
+absl::StatusOr<bool> Compare(Runtime* runtime, std::string_view operation, const Value& a,
+                             const Value& b) {
+  if (operation == "in") return Contains(runtime, b, a);
+  if (operation == "not in") {
+    ASSIGN_OR_RETURN(const bool is_in, Contains(runtime, b, a));
+    return !is_in;
   }
-  if (const Dict* dict = where.dict()) {
-    RETURN_IF_ERROR(runtime->Charge(what.extent().weight));
-    const bool is_key = what.dict() == nullptr &&
-                        (what.list() == nullptr || what.list()->kind == List::Kind::kTuple);
-    if (!is_key) return Wrong(absl::StrCat("a ", View(what.type_name()), " cannot be a key"));
-    return dict->Find(what) != nullptr;
-  }
-  const List* list = where.list();
-  if (list == nullptr) {
-    return Wrong(absl::StrCat("a ", View(where.type_name()), " has no elements to search"));
-  }
-  RETURN_IF_ERROR(runtime->Charge(list->extent.weight));
-  return std::any_of(list->items.begin(), list->items.end(),
-                     [&](const Value& item) { return Equal(item, what); });
+  RETURN_IF_ERROR(runtime->Charge(std::min(a.extent().weight, b.extent().weight)));
+  if (operation == "==") return Equal(a, b);
+  if (operation == "!=") return !Equal(a, b);
+  if (operation == "<=") return LessOrEqual(a, b);
+  if (operation == ">=") return LessOrEqual(b, a);
+  return operation[0] == '<' ? Less(a, b) : Less(b, a);
 }
 
 absl::StatusOr<std::vector<Value>> Elements(Runtime* runtime, const Value& value) {
@@ -240,7 +253,7 @@ absl::StatusOr<std::vector<Value>> Elements(Runtime* runtime, const Value& value
     }
     return items;
   }
-  return Wrong(absl::StrCat("a ", View(value.type_name()), " is not iterable"));
+  return Wrong("a ", value.type_name(), " is not iterable");
 }
 
 absl::StatusOr<Value> GetAttribute(const Value& value, std::string_view name) {

@@ -17,85 +17,80 @@ namespace {
 using Kind = Node::Kind;
 using Names = std::initializer_list<std::string_view>;
 
-class Parser {
+class Parser : private ExpressionParser {
  public:
-  explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)), expressions_(&tokens_) {}
+  using ExpressionParser::ExpressionParser;
 
   absl::StatusOr<Nodes> Run() { return ParseBody({}); }
 
  private:
-  bool IsStatement(std::string_view name) const {
-    return tokens_.Is(Token::Kind::kName) && tokens_.current().text == name;
-  }
-
   // Parses up to a tag with one of the names `ends`, which is then the current token. If `ends` is
   // empty, parses to the end of the template.
   absl::StatusOr<Nodes> ParseBody(Names ends) {
-    RETURN_IF_ERROR(tokens_.Enter());
-    const absl::Cleanup leave = [this] { tokens_.Leave(); };
+    RETURN_IF_ERROR(Enter());
+    const absl::Cleanup leave = [this] { Leave(); };
     Nodes body;
     for (;;) {
-      const Token& token = tokens_.current();
+      const Token& token = current();
       if (token.kind == Token::Kind::kEnd) {
         if (ends.size() == 0) return body;
-        return tokens_.Error(absl::StrCat("a tag ", View(*(ends.end() - 1))));
+        return Error(absl::StrCat("a tag ", View(*(ends.end() - 1))));
       }
       if (token.kind == Token::Kind::kData) {
-        NodePtr text = tokens_.Make(Kind::kText);
+        NodePtr text = Make(Kind::kText);
         text->value = Value::Own(token.text);
-        tokens_.Next();
+        Next();
         body.push_back(std::move(text));
       } else if (token.kind == Token::Kind::kVariableBegin) {
-        tokens_.Next();
+        Next();
         ASSIGN_OR_RETURN(body.emplace_back(), ParseOutput(Token::Kind::kVariableEnd));
-        RETURN_IF_ERROR(tokens_.Expect(Token::Kind::kVariableEnd, "}}"));
+        RETURN_IF_ERROR(Expect(Token::Kind::kVariableEnd, "}}"));
       } else {
-        tokens_.Next();
+        Next();
         if (std::any_of(ends.begin(), ends.end(),
-                        [&](std::string_view end) { return IsStatement(end); })) {
+                        [&](std::string_view end) { return IsName(end); })) {
           return body;
         }
         ASSIGN_OR_RETURN(body.emplace_back(), ParseStatement());
-        RETURN_IF_ERROR(tokens_.Expect(Token::Kind::kBlockEnd, "%}"));
+        RETURN_IF_ERROR(Expect(Token::Kind::kBlockEnd, "%}"));
       }
     }
   }
 
   // Parses the rest of a tag, and the body between it and a tag with one of the names `ends`.
   absl::StatusOr<Nodes> ParseBlock(Names ends) {
-    tokens_.TakeOperator(":");
-    RETURN_IF_ERROR(tokens_.Expect(Token::Kind::kBlockEnd, "%}"));
+    TakeOperator(":");
+    RETURN_IF_ERROR(Expect(Token::Kind::kBlockEnd, "%}"));
     return ParseBody(ends);
   }
   // Parses such a body with a single end tag, and moves past the end tag's name.
   absl::StatusOr<NodePtr> ParseLastBlock(std::string_view end, NodePtr node) {
     ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({end}));
-    tokens_.Next();
-    return tokens_.Measured(std::move(node));
+    Next();
+    return Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseOutput(Token::Kind end) {
-    NodePtr output = tokens_.Make(Kind::kOutput);
+    NodePtr output = Make(Kind::kOutput);
     if (end == Token::Kind::kVariableEnd) {
-      ASSIGN_OR_RETURN(output->parts.emplace_back(), expressions_.ParseTuple({}));
+      ASSIGN_OR_RETURN(output->parts.emplace_back(), ParseTuple({}));
     } else {
-      while (!tokens_.Is(end)) {
-        if (!output->parts.empty()) RETURN_IF_ERROR(tokens_.ExpectOperator(","));
-        ASSIGN_OR_RETURN(output->parts.emplace_back(), expressions_.ParseExpression());
+      while (!Is(end)) {
+        if (!output->parts.empty()) RETURN_IF_ERROR(ExpectOperator(","));
+        ASSIGN_OR_RETURN(output->parts.emplace_back(), ParseExpression());
       }
     }
-    return tokens_.Measured(std::move(output));
+    return Measured(std::move(output));
   }
 
   absl::StatusOr<NodePtr> ParseStatement() {
     constexpr std::array<std::string_view, 6> kOthers = {"include", "import", "from",
                                                          "extends", "block",  "autoescape"};
-    if (!tokens_.Is(Token::Kind::kName)) return tokens_.Error("the name of a tag");
-    const std::string name = tokens_.current().text;
+    if (!Is(Token::Kind::kName)) return Error("the name of a tag");
+    const std::string name = current().text;
     if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end()) {
-      return absl::UnimplementedError(absl::StrCat("line ", tokens_.current().line,
-                                                   ": found the tag ", name,
-                                                   ", allowed: the tags of chat templates"));
+      return absl::UnimplementedError(absl::StrCat("line ", current().line, ": found the tag ",
+                                                   name, ", allowed: the tags of chat templates"));
     }
     if (name == "if") return ParseIf();
     if (name == "for") return ParseFor();
@@ -106,43 +101,43 @@ class Parser {
     if (name == "with") return ParseWith();
     if (name == "generation") return ParseGeneration();
     if (name == "print") {
-      tokens_.Next();
+      Next();
       return ParseOutput(Token::Kind::kBlockEnd);
     }
     if (name == "break" || name == "continue") {
-      if (num_loops_ == 0) return tokens_.Error("this tag only inside a loop");
-      tokens_.Next();
-      return tokens_.Make(name == "break" ? Kind::kBreak : Kind::kContinue);
+      if (num_loops_ == 0) return Error("this tag only inside a loop");
+      Next();
+      return Make(name == "break" ? Kind::kBreak : Kind::kContinue);
     }
-    return tokens_.Error("if, for, set, macro, call, filter, with, generation, break or continue");
+    return Error("if, for, set, macro, call, filter, with, generation, break or continue");
   }
 
   absl::StatusOr<NodePtr> ParseIf() {
-    NodePtr node = tokens_.Make(Kind::kIf);
-    while (IsStatement("if") || IsStatement("elif")) {
-      tokens_.Next();
-      ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTuple({.has_choice = false}));
+    NodePtr node = Make(Kind::kIf);
+    while (IsName("if") || IsName("elif")) {
+      Next();
+      ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseTuple({.has_choice = false}));
       ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({"elif", "else", "endif"}));
     }
-    if (IsStatement("else")) {
-      tokens_.Next();
+    if (IsName("else")) {
+      Next();
       ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({"endif"}));
     }
-    tokens_.Next();
-    return tokens_.Measured(std::move(node));
+    Next();
+    return Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseFor() {
-    NodePtr node = tokens_.Begin(Kind::kFor);
-    ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.end = "in"}));
-    if (!tokens_.TakeName("in")) return tokens_.Error("in");
+    NodePtr node = Begin(Kind::kFor);
+    ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseTarget({.end = "in"}));
+    if (!TakeName("in")) return Error("in");
     ASSIGN_OR_RETURN(node->parts.emplace_back(),
-                     expressions_.ParseTuple({.has_choice = false, .end = "recursive"}));
+                     ParseTuple({.has_choice = false, .end = "recursive"}));
     node->parts.emplace_back();
-    if (tokens_.TakeName("if")) {
-      ASSIGN_OR_RETURN(node->parts.back(), expressions_.ParseExpression());
+    if (TakeName("if")) {
+      ASSIGN_OR_RETURN(node->parts.back(), ParseExpression());
     }
-    if (IsStatement("recursive")) {
+    if (IsName("recursive")) {
       return absl::UnimplementedError(
           absl::StrCat("line ", node->line, ": found a recursive loop, allowed: plain loops"));
     }
@@ -150,31 +145,31 @@ class Parser {
     ASSIGN_OR_RETURN(node->bodies.emplace_back(), ParseBlock({"else", "endfor"}));
     --num_loops_;
     node->bodies.emplace_back();
-    if (tokens_.TakeName("else")) {
+    if (TakeName("else")) {
       ASSIGN_OR_RETURN(node->bodies.back(), ParseBlock({"endfor"}));
     }
-    tokens_.Next();
-    return tokens_.Measured(std::move(node));
+    Next();
+    return Measured(std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseSet() {
-    NodePtr node = tokens_.Begin(Kind::kSet);
-    ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.has_members = true}));
+    NodePtr node = Begin(Kind::kSet);
+    ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseTarget({.has_members = true}));
     node->parts.emplace_back();
-    if (tokens_.TakeOperator("=")) {
-      ASSIGN_OR_RETURN(node->parts.back(), expressions_.ParseTuple({}));
-      return tokens_.Measured(std::move(node));
+    if (TakeOperator("=")) {
+      ASSIGN_OR_RETURN(node->parts.back(), ParseTuple({}));
+      return Measured(std::move(node));
     }
     node->kind = Kind::kSetBlock;
-    if (tokens_.IsOperator("|")) {
-      ASSIGN_OR_RETURN(node->parts.back(), expressions_.ParseFilters(nullptr));
+    if (IsOperator("|")) {
+      ASSIGN_OR_RETURN(node->parts.back(), ParseFilters(nullptr));
     }
     return ParseLastBlock("endset", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseMacro() {
-    NodePtr node = tokens_.Begin(Kind::kMacro);
-    ASSIGN_OR_RETURN(node->name, tokens_.ExpectName("the name of a macro"));
+    NodePtr node = Begin(Kind::kMacro);
+    ASSIGN_OR_RETURN(node->name, ExpectName("the name of a macro"));
     RETURN_IF_ERROR(ParseSignature(node.get()));
     return ParseMacroBody("endmacro", std::move(node));
   }
@@ -188,55 +183,53 @@ class Parser {
   }
 
   absl::Status ParseSignature(Node* node) {
-    RETURN_IF_ERROR(tokens_.ExpectOperator("("));
-    while (!tokens_.IsOperator(")")) {
-      if (!node->names.empty()) RETURN_IF_ERROR(tokens_.ExpectOperator(","));
-      ASSIGN_OR_RETURN(node->names.emplace_back(), tokens_.ExpectName("a parameter"));
-      if (tokens_.TakeOperator("=")) {
-        ASSIGN_OR_RETURN(node->defaults.emplace_back(), expressions_.ParseExpression());
+    RETURN_IF_ERROR(ExpectOperator("("));
+    while (!IsOperator(")")) {
+      if (!node->names.empty()) RETURN_IF_ERROR(ExpectOperator(","));
+      ASSIGN_OR_RETURN(node->names.emplace_back(), ExpectName("a parameter"));
+      if (TakeOperator("=")) {
+        ASSIGN_OR_RETURN(node->defaults.emplace_back(), ParseExpression());
       } else if (!node->defaults.empty()) {
-        return tokens_.Error("a parameter with a default value, like those before it");
+        return Error("a parameter with a default value, like those before it");
       }
     }
-    return tokens_.ExpectOperator(")");
+    return ExpectOperator(")");
   }
 
   absl::StatusOr<NodePtr> ParseCallBlock() {
-    NodePtr node = tokens_.Make(Kind::kCallBlock);
+    NodePtr node = Make(Kind::kCallBlock);
     node->name = "caller";
-    tokens_.Next();
-    if (tokens_.IsOperator("(")) RETURN_IF_ERROR(ParseSignature(node.get()));
-    ASSIGN_OR_RETURN(NodePtr call, expressions_.ParseExpression());
-    if (call->kind != Kind::kCall) return tokens_.Error("a call of a macro");
+    Next();
+    if (IsOperator("(")) RETURN_IF_ERROR(ParseSignature(node.get()));
+    ASSIGN_OR_RETURN(NodePtr call, ParseExpression());
+    if (call->kind != Kind::kCall) return Error("a call of a macro");
     node->parts.push_back(std::move(call));
     return ParseMacroBody("endcall", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseFilterBlock() {
-    NodePtr node = tokens_.Begin(Kind::kFilterBlock);
-    ASSIGN_OR_RETURN(NodePtr filter, expressions_.ParseFilter(nullptr));
-    ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseFilters(std::move(filter)));
+    NodePtr node = Begin(Kind::kFilterBlock);
+    ASSIGN_OR_RETURN(NodePtr filter, ParseFilter(nullptr));
+    ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseFilters(std::move(filter)));
     return ParseLastBlock("endfilter", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseWith() {
-    NodePtr node = tokens_.Begin(Kind::kWith);
-    while (!tokens_.Is(Token::Kind::kBlockEnd)) {
-      if (!node->parts.empty()) RETURN_IF_ERROR(tokens_.ExpectOperator(","));
-      ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseTarget({.end = "="}));
-      RETURN_IF_ERROR(tokens_.ExpectOperator("="));
-      ASSIGN_OR_RETURN(node->parts.emplace_back(), expressions_.ParseExpression());
+    NodePtr node = Begin(Kind::kWith);
+    while (!Is(Token::Kind::kBlockEnd)) {
+      if (!node->parts.empty()) RETURN_IF_ERROR(ExpectOperator(","));
+      ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseTarget({.end = "="}));
+      RETURN_IF_ERROR(ExpectOperator("="));
+      ASSIGN_OR_RETURN(node->parts.emplace_back(), ParseExpression());
     }
     return ParseLastBlock("endwith", std::move(node));
   }
 
   absl::StatusOr<NodePtr> ParseGeneration() {
-    NodePtr node = tokens_.Begin(Kind::kBody);
+    NodePtr node = Begin(Kind::kBody);
     return ParseLastBlock("endgeneration", std::move(node));
   }
 
-  TokenStream tokens_;
-  ExpressionParser expressions_;
   int num_loops_ = 0;  // loops around the current tag
 };
 

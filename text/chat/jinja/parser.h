@@ -40,8 +40,11 @@ struct Token {
 // line, and the template's last line end are dropped. INVALID_ARGUMENT names the line.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
-// INVALID_ARGUMENT with "line 3: `what`".
-absl::Status SyntaxError(int line, std::string_view what);
+// INVALID_ARGUMENT with "line 3: " and the message that the parts make.
+template <typename... Parts>
+absl::Status SyntaxError(int line, const Parts&... parts) {
+  return Wrong("line ", line, ": ", parts...);
+}
 
 // Reads the tokens of a template one after another. Thread-compatible.
 class TokenStream {
@@ -88,10 +91,9 @@ class TokenStream {
 
 // Parses expressions with Jinja's operator precedence. A node's line is the one in which it begins.
 // Thread-compatible.
-class ExpressionParser {
+class ExpressionParser : protected TokenStream {
  public:
-  // `tokens` must outlive this object.
-  explicit ExpressionParser(TokenStream* tokens) : tokens_(*tokens) {}
+  using TokenStream::TokenStream;
 
   struct TupleStyle {
     bool has_choice = true;     // whether `a if b else c` is allowed without brackets
@@ -132,8 +134,6 @@ class ExpressionParser {
   absl::StatusOr<NodePtr> ParseFiltersAndTests(NodePtr node);
   absl::StatusOr<NodePtr> ParseTest(NodePtr value);
   absl::StatusOr<NodePtr> ParseOneTarget(bool has_members);
-
-  TokenStream& tokens_;
 };
 
 // Parses a template. Expressions and blocks may nest 100 deep. INVALID_ARGUMENT names the line, the

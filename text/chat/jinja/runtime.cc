@@ -11,25 +11,6 @@
 #include "base/string_view.h"
 
 namespace tandem::jinja {
-namespace {
-
-// A function, or a method with its object.
-class BoundBuiltin : public Object {
- public:
-  BoundBuiltin(const Builtin* builtin, Value self)
-      : Object(self.extent()), builtin_(*builtin), self_(std::move(self)) {}
-  std::string_view type_name() const override { return "function"; }
-  bool is_callable() const override { return true; }
-  absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments) override {
-    return CallBuiltin(runtime, builtin_, self_, arguments);
-  }
-
- private:
-  const Builtin& builtin_;
-  const Value self_;
-};
-
-}  // namespace
 
 size_t Runtime::room() const {
   return memory.bytes() < limits.memory_bytes ? limits.memory_bytes - memory.bytes() : 0;
@@ -67,8 +48,8 @@ absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, cons
   const auto end = std::find(builtin.parameters.begin(), builtin.parameters.end(), "");
   const auto num_parameters = static_cast<size_t>(end - builtin.parameters.begin());
   if (arguments.positional.size() > num_parameters) {
-    return Wrong(absl::StrCat(View(builtin.name), " takes at most ", num_parameters,
-                              " arguments, found ", arguments.positional.size()));
+    return Wrong(builtin.name, " takes at most ", num_parameters, " arguments, found ",
+                 arguments.positional.size());
   }
   Arguments bound{.positional = arguments.positional, .named = {}};
   bound.positional.resize(num_parameters);
@@ -79,16 +60,15 @@ absl::StatusOr<Value> CallBuiltin(Runtime* runtime, const Builtin& builtin, cons
         static_cast<size_t>(std::find(builtin.parameters.begin(), end, std::string_view(name)) -
                             builtin.parameters.begin());
     if (index == num_parameters || is_given[index]) {
-      return Wrong(absl::StrCat(View(builtin.name), " does not accept the argument ", Quoted(name),
-                                index == num_parameters ? "" : " twice"));
+      return Wrong(builtin.name, " does not accept the argument ", Quoted(name),
+                   index == num_parameters ? "" : " twice");
     }
     bound.positional[index] = value;
     is_given[index] = true;
   }
   for (int i = 0; i < builtin.num_required; ++i) {
     if (is_given[i]) continue;
-    return Wrong(
-        absl::StrCat(View(builtin.name), " needs the argument ", View(builtin.parameters[i])));
+    return Wrong(builtin.name, " needs the argument ", builtin.parameters[i]);
   }
   return builtin.run(runtime, self, bound);
 }
@@ -100,28 +80,23 @@ const Builtin* FindBuiltin(absl::Span<const Builtin> table, std::string_view nam
 }
 
 Value Callable(const Builtin* builtin, Value self) {
-  return Value::OfObject(std::make_shared<BoundBuiltin>(builtin, std::move(self)));
-}
-
-absl::StatusOr<bool> RunTest(Runtime* runtime, std::string_view name, const Value& value,
-                             const Arguments& arguments) {
-  const Builtin* test = FindTest(name);
-  if (test == nullptr) return Wrong(absl::StrCat("unknown test ", Quoted(View(name))));
-  ASSIGN_OR_RETURN(const Value result, CallBuiltin(runtime, *test, value, arguments));
-  return result.IsTrue();
+  const Extent extent = self.extent();
+  auto call = [builtin, self = std::move(self)](Runtime* runtime, const Arguments& arguments) {
+    return CallBuiltin(runtime, *builtin, self, arguments);
+  };
+  return Value::OfObject(std::make_shared<Object>("function", std::move(call), extent));
 }
 
 absl::StatusOr<int64_t> IntegerOr(const Value& value, int64_t otherwise, std::string_view name) {
   if (value.is_undefined()) return otherwise;
   if (value.is_integer()) return value.integer();
-  return Wrong(
-      absl::StrCat(View(name), " is a ", View(value.type_name()), ", allowed: an integer"));
+  return Wrong(name, " is a ", value.type_name(), ", allowed: an integer");
 }
 
 absl::StatusOr<const MarkedText*> TextArgument(const Value& value, std::string_view name) {
   if (value.is_undefined()) return Wrong(value.what());
   if (value.text() != nullptr) return value.text();
-  return Wrong(absl::StrCat(View(name), " is a ", View(value.type_name()), ", allowed: a string"));
+  return Wrong(name, " is a ", value.type_name(), ", allowed: a string");
 }
 
 std::string Shortened(std::string_view name) {

@@ -88,10 +88,6 @@ const Builtin* FindListMethod(std::string_view name);  // of lists and tuples
 // Returns a builtin as a value: a function, or a method of `self`.
 Value Callable(const Builtin* builtin, Value self);
 
-// Runs the test `name` on `value`. INVALID_ARGUMENT if there is no such test.
-absl::StatusOr<bool> RunTest(Runtime* runtime, std::string_view name, const Value& value,
-                             const Arguments& arguments);
-
 // ---- Arguments and operations ----
 
 // Returns the integer `value`, or `otherwise` if it is undefined. INVALID_ARGUMENT for other types.
@@ -110,8 +106,9 @@ absl::StatusOr<Value> GetItem(Runtime* runtime, const Value& value, const Value&
 // Returns value[start:stop:step]. Omitted bounds are none or undefined.
 absl::StatusOr<Value> GetSlice(Runtime* runtime, const Value& value, const Value& start,
                                const Value& stop, const Value& step);
-// Returns whether `what` is in `where`.
-absl::StatusOr<bool> Contains(Runtime* runtime, const Value& where, const Value& what);
+// Returns whether a comparison holds: "==", "!=", "<", "<=", ">", ">=", "in", "not in".
+absl::StatusOr<bool> Compare(Runtime* runtime, std::string_view operation, const Value& a,
+                             const Value& b);
 // Returns the result of an operation: "+", "-", "*", "/", "//", "%", "**".
 absl::StatusOr<Value> Calculate(Runtime* runtime, std::string_view operation, const Value& a,
                                 const Value& b);

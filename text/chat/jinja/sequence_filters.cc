@@ -96,14 +96,12 @@ Result Sort(Runtime* runtime, const Value& value, const Arguments& arguments) {
 
 Result DictSort(Runtime* runtime, const Value& value, const Arguments& arguments) {
   const Values& given = arguments.positional;  // case_sensitive, by, reverse
-  if (value.dict() == nullptr) {
-    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no items to sort"));
-  }
+  if (value.dict() == nullptr) return Wrong("a ", value.type_name(), " has no items to sort");
   int64_t by = 0;
   if (!given[1].is_undefined()) {
     ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(given[1], "by"));
     if (name->text() != "key" && name->text() != "value") {
-      return Wrong(absl::StrCat("by is ", Quoted(name->text()), ", allowed: key, value"));
+      return Wrong("by is ", Quoted(name->text()), ", allowed: key, value");
     }
     by = name->text() == "value" ? 1 : 0;
   }
@@ -119,9 +117,8 @@ Result DictSort(Runtime* runtime, const Value& value, const Arguments& arguments
 }
 
 Result Unique(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(
-      const std::vector<Keyed> keyed,
-      KeyedItems(runtime, value, arguments.positional[1], arguments.positional[0].IsTrue()));
+  ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
+                   KeyedItems(runtime, value, arguments[1], arguments[0].IsTrue()));
   Dict seen;
   Values items;
   for (const Keyed& item : keyed) {
@@ -156,9 +153,8 @@ Result GroupBy(Runtime* runtime, const Value& value, const Arguments& arguments)
 
 template <bool kIsMax>
 Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(
-      const std::vector<Keyed> keyed,
-      KeyedItems(runtime, value, arguments.positional[1], arguments.positional[0].IsTrue()));
+  ASSIGN_OR_RETURN(const std::vector<Keyed> keyed,
+                   KeyedItems(runtime, value, arguments[1], arguments[0].IsTrue()));
   if (keyed.empty()) return Value::Missing("an empty sequence has no minimum or maximum");
   const Keyed* best = keyed.data();
   for (const Keyed& item : keyed) {
@@ -172,9 +168,9 @@ Result Extreme(Runtime* runtime, const Value& value, const Arguments& arguments)
 
 Result Sum(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  Value sum = arguments.positional[1].is_undefined() ? Value::Int(0) : arguments.positional[1];
+  Value sum = arguments[1].is_undefined() ? Value::Int(0) : arguments[1];
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, item, arguments.positional[0]));
+    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, item, arguments[0]));
     ASSIGN_OR_RETURN(sum, Calculate(runtime, "+", sum, part));
   }
   return sum;
@@ -183,12 +179,12 @@ Result Sum(Runtime* runtime, const Value& value, const Arguments& arguments) {
 Result Join(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
   MarkedText between;
-  if (!arguments.positional[0].is_undefined()) {
-    ASSIGN_OR_RETURN(between, ToText(runtime, arguments.positional[0]));
+  if (!arguments[0].is_undefined()) {
+    ASSIGN_OR_RETURN(between, ToText(runtime, arguments[0]));
   }
   MarkedText out;
   for (size_t i = 0; i < items.size(); ++i) {
-    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, items[i], arguments.positional[1]));
+    ASSIGN_OR_RETURN(const Value part, AttributeOf(runtime, items[i], arguments[1]));
     ASSIGN_OR_RETURN(const MarkedText text, ToText(runtime, part));
     RETURN_IF_ERROR(runtime->ChargeBytes(16 + between.size()));
     if (i > 0) out.Append(between);
@@ -197,14 +193,12 @@ Result Join(Runtime* runtime, const Value& value, const Arguments& arguments) {
   return Value::Text(std::move(out));
 }
 
-Result First(Runtime* runtime, const Value& value, const Arguments&) {
+template <bool kIsLast>
+Result End(Runtime* runtime, const Value& value, const Arguments&) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  return items.empty() ? Value::Missing("an empty sequence has no first element") : items.front();
-}
-
-Result Last(Runtime* runtime, const Value& value, const Arguments&) {
-  ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  return items.empty() ? Value::Missing("an empty sequence has no last element") : items.back();
+  if (!items.empty()) return kIsLast ? items.back() : items.front();
+  return Value::Missing(kIsLast ? "an empty sequence has no last element"
+                                : "an empty sequence has no first element");
 }
 
 Result MakeList(Runtime* runtime, const Value& value, const Arguments&) {
@@ -214,9 +208,7 @@ Result MakeList(Runtime* runtime, const Value& value, const Arguments&) {
 
 Result Items(Runtime* runtime, const Value& value, const Arguments& arguments) {
   if (value.is_undefined()) return Iterator({});
-  if (value.dict() == nullptr) {
-    return Wrong(absl::StrCat("a ", View(value.type_name()), " has no items"));
-  }
+  if (value.dict() == nullptr) return Wrong("a ", value.type_name(), " has no items");
   ASSIGN_OR_RETURN(const Value view, FindDictMethod("items")->run(runtime, value, arguments));
   return Iterator(view.list()->items);
 }
@@ -233,8 +225,8 @@ Result Reverse(Runtime* runtime, const Value& value, const Arguments&) {
 // Splits the elements into lists of `size`. The last is filled up with `fill_with` if it is given.
 Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
-  ASSIGN_OR_RETURN(const int64_t size, IntegerOr(arguments.positional[0], 0, "linecount"));
-  if (size < 1) return Wrong(absl::StrCat("linecount is ", size, ", allowed: 1 or more"));
+  ASSIGN_OR_RETURN(const int64_t size, IntegerOr(arguments[0], 0, "linecount"));
+  if (size < 1) return Wrong("linecount is ", size, ", allowed: 1 or more");
   Values batches;
   Values batch;
   const auto finish = [&] { batches.push_back(Value::OfList(std::exchange(batch, {}))); };
@@ -242,7 +234,7 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
     if (static_cast<int64_t>(batch.size()) == size) finish();
     batch.push_back(item);
   }
-  const Value& fill = arguments.positional[1];
+  const Value& fill = arguments[1];
   const bool is_filled = !batch.empty() && !fill.is_undefined() && !fill.is_none();
   if (is_filled) {
     const size_t missing = static_cast<size_t>(size) - batch.size();
@@ -260,7 +252,7 @@ Result Batch(Runtime* runtime, const Value& value, const Arguments& arguments) {
 Arguments Rest(const Arguments& arguments, size_t begin) {
   Arguments rest{.positional = {}, .named = arguments.named};
   for (size_t i = begin; i < arguments.positional.size(); ++i) {
-    rest.positional.push_back(arguments.positional[i]);
+    rest.positional.push_back(arguments[i]);
   }
   return rest;
 }
@@ -273,7 +265,7 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
     Value attribute, otherwise;
     for (const auto& [name, given] : arguments.named) {
       if (name != "attribute" && name != "default") {
-        return Wrong(absl::StrCat("map does not accept the argument ", Quoted(name)));
+        return Wrong("map does not accept the argument ", Quoted(name));
       }
       (name == "attribute" ? attribute : otherwise) = given;
     }
@@ -283,9 +275,9 @@ Result Map(Runtime* runtime, const Value& value, const Arguments& arguments) {
     }
     return Iterator(std::move(items));
   }
-  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments.positional[0], "filter"));
+  ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[0], "filter"));
   const Builtin* filter = FindFilter(name->text());
-  if (filter == nullptr) return Wrong(absl::StrCat("unknown filter ", Quoted(name->text())));
+  if (filter == nullptr) return Wrong("unknown filter ", Quoted(name->text()));
   // The filter may be `map` again, so this nests.
   RETURN_IF_ERROR(runtime->Charge(arguments.positional.size()));
   const Arguments rest = Rest(arguments, 1);
@@ -306,9 +298,11 @@ Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) 
   ASSIGN_OR_RETURN(const Values items, Elements(runtime, value));
   const size_t first = kHasAttribute ? 1 : 0;
   if (arguments.positional.size() < first) return Wrong("the name of an attribute is missing");
-  const MarkedText* test = nullptr;
+  const Builtin* test = nullptr;
   if (arguments.positional.size() > first) {
-    ASSIGN_OR_RETURN(test, TextArgument(arguments.positional[first], "test"));
+    ASSIGN_OR_RETURN(const MarkedText* name, TextArgument(arguments[first], "test"));
+    test = FindTest(name->text());
+    if (test == nullptr) return Wrong("unknown test ", Quoted(name->text()));
   }
   const Arguments rest = Rest(arguments, first + 1);
   Values selected;
@@ -316,13 +310,12 @@ Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) 
     RETURN_IF_ERROR(runtime->Charge(1));
     Value subject = item;
     if (kHasAttribute) {
-      ASSIGN_OR_RETURN(subject, AttributeOf(runtime, item, arguments.positional[0]));
+      ASSIGN_OR_RETURN(subject, AttributeOf(runtime, item, arguments[0]));
     }
-    bool passes = subject.IsTrue();
     if (test != nullptr) {
-      ASSIGN_OR_RETURN(passes, RunTest(runtime, test->text(), subject, rest));
+      ASSIGN_OR_RETURN(subject, CallBuiltin(runtime, *test, subject, rest));
     }
-    if (passes == kWanted) selected.push_back(item);
+    if (subject.IsTrue() == kWanted) selected.push_back(item);
   }
   return Iterator(std::move(selected));
 }
@@ -330,11 +323,11 @@ Result Select(Runtime* runtime, const Value& value, const Arguments& arguments) 
 constexpr Builtin kSequenceFilters[] = {
     {"batch", Batch, 1, {"linecount", "fill_with"}},
     {"dictsort", DictSort, 0, {"case_sensitive", "by", "reverse"}},
-    {"first", First},
+    {"first", End<false>},
     {"groupby", GroupBy, 1, {"attribute", "default", "case_sensitive"}},
     {"items", Items},
     {"join", Join, 0, {"d", "attribute"}},
-    {"last", Last},
+    {"last", End<true>},
     {"list", MakeList},
     {"map", Map, Builtin::kAny},
     {"max", Extreme<true>, 0, {"case_sensitive", "attribute"}},

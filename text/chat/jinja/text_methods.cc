@@ -25,7 +25,7 @@ Result ChangeCase(Runtime* runtime, const Value& self, const Arguments&) {
 
 template <bool kLeft, bool kRight>
 Result Strip(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  const Value& chars = arguments.positional[0];
+  const Value& chars = arguments[0];
   const MarkedText* set = nullptr;
   if (!IsAbsent(chars)) {
     ASSIGN_OR_RETURN(set, TextArgument(chars, "chars"));
@@ -49,12 +49,12 @@ Result SplitText(Runtime* runtime, const Value& self, const Arguments& arguments
   const MarkedText& text = *self.text();
   const MarkedText* separator = nullptr;
   RETURN_IF_ERROR(runtime->Charge(text.size()));
-  if (!IsAbsent(arguments.positional[0])) {
-    ASSIGN_OR_RETURN(separator, TextArgument(arguments.positional[0], "sep"));
+  if (!IsAbsent(arguments[0])) {
+    ASSIGN_OR_RETURN(separator, TextArgument(arguments[0], "sep"));
     if (separator->empty()) return Wrong("sep is empty, allowed: a non-empty string");
     RETURN_IF_ERROR(ChargeSearch(runtime, text, *separator));
   }
-  ASSIGN_OR_RETURN(int64_t most, IntegerOr(arguments.positional[1], -1, "maxsplit"));
+  ASSIGN_OR_RETURN(int64_t most, IntegerOr(arguments[1], -1, "maxsplit"));
   // ListOf rejects one part more than fits in memory.
   const size_t affordable = runtime->room() / kElementBytes;
   if (most < 0 || static_cast<size_t>(most) > affordable) most = static_cast<int64_t>(affordable);
@@ -65,13 +65,13 @@ Result SplitText(Runtime* runtime, const Value& self, const Arguments& arguments
 Result SplitTextLines(Runtime* runtime, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(runtime->Charge(self.text()->size()));
   const size_t affordable = runtime->room() / kElementBytes;
-  return ListOf(runtime, SplitLines(*self.text(), arguments.positional[0].IsTrue(), affordable));
+  return ListOf(runtime, SplitLines(*self.text(), arguments[0].IsTrue(), affordable));
 }
 
 template <bool kFromRight>
 Result Partition(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
-  ASSIGN_OR_RETURN(const MarkedText* separator, TextArgument(arguments.positional[0], "sep"));
+  ASSIGN_OR_RETURN(const MarkedText* separator, TextArgument(arguments[0], "sep"));
   if (separator->empty()) return Wrong("sep is empty, allowed: a non-empty string");
   RETURN_IF_ERROR(ChargeSearch(runtime, text, *separator));
   RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
@@ -112,11 +112,11 @@ absl::StatusOr<std::optional<Part>> PartOf(Runtime* runtime, const MarkedText& t
 template <bool kAtStart>
 Result HasAffix(Runtime* runtime, const Value& self, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const std::optional<Part> part,
-                   PartOf(runtime, *self.text(), arguments.positional[1], arguments.positional[2]));
+                   PartOf(runtime, *self.text(), arguments[1], arguments[2]));
   if (!part.has_value()) return Value::Bool(false);
   const absl::string_view text =
       absl::string_view(self.text()->text()).substr(part->begin, part->end - part->begin);
-  const Value& affixes = arguments.positional[0];
+  const Value& affixes = arguments[0];
   const bool is_tuple = affixes.list() != nullptr && affixes.list()->kind == List::Kind::kTuple;
   const std::vector<Value> list = is_tuple ? affixes.list()->items : std::vector<Value>{affixes};
   for (const Value& affix : list) {
@@ -132,7 +132,7 @@ Result HasAffix(Runtime* runtime, const Value& self, const Arguments& arguments)
 template <bool kAtStart>
 Result WithoutAffix(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
-  ASSIGN_OR_RETURN(const MarkedText* affix, TextArgument(arguments.positional[0], "affix"));
+  ASSIGN_OR_RETURN(const MarkedText* affix, TextArgument(arguments[0], "affix"));
   RETURN_IF_ERROR(runtime->ChargeBytes(text.size()));
   if (kAtStart && absl::StartsWith(text.text(), affix->text())) {
     return Value::Text(text.Slice(affix->size(), text.size()));
@@ -147,9 +147,9 @@ Result WithoutAffix(Runtime* runtime, const Value& self, const Arguments& argume
 // not found, find and rfind return -1, and index and rindex fail.
 template <bool kFromRight, bool kMustBe>
 Result FindText(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* what, TextArgument(arguments.positional[0], "sub"));
+  ASSIGN_OR_RETURN(const MarkedText* what, TextArgument(arguments[0], "sub"));
   ASSIGN_OR_RETURN(const std::optional<Part> part,
-                   PartOf(runtime, *self.text(), arguments.positional[1], arguments.positional[2]));
+                   PartOf(runtime, *self.text(), arguments[1], arguments[2]));
   RETURN_IF_ERROR(ChargeSearch(runtime, *self.text(), *what));
   std::string_view text = self.text()->text();
   size_t at = std::string_view::npos;
@@ -166,9 +166,9 @@ Result FindText(Runtime* runtime, const Value& self, const Arguments& arguments)
 }
 
 Result CountText(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* what, TextArgument(arguments.positional[0], "sub"));
+  ASSIGN_OR_RETURN(const MarkedText* what, TextArgument(arguments[0], "sub"));
   ASSIGN_OR_RETURN(const std::optional<Part> part,
-                   PartOf(runtime, *self.text(), arguments.positional[1], arguments.positional[2]));
+                   PartOf(runtime, *self.text(), arguments[1], arguments[2]));
   if (!part.has_value()) return Value::Int(0);
   RETURN_IF_ERROR(ChargeSearch(runtime, *self.text(), *what));
   const std::string_view text = self.text()->text();
@@ -177,9 +177,9 @@ Result CountText(Runtime* runtime, const Value& self, const Arguments& arguments
 }
 
 Result ReplaceText(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const MarkedText* from, TextArgument(arguments.positional[0], "old"));
-  ASSIGN_OR_RETURN(const MarkedText* to, TextArgument(arguments.positional[1], "new"));
-  const Value& count = arguments.positional[2];
+  ASSIGN_OR_RETURN(const MarkedText* from, TextArgument(arguments[0], "old"));
+  ASSIGN_OR_RETURN(const MarkedText* to, TextArgument(arguments[1], "new"));
+  const Value& count = arguments[2];
   ASSIGN_OR_RETURN(const int64_t most, IntegerOr(IsAbsent(count) ? Value() : count, -1, "count"));
   const MarkedText& text = *self.text();
   RETURN_IF_ERROR(ChargeSearch(runtime, text, *from));
@@ -196,7 +196,7 @@ Result ReplaceText(Runtime* runtime, const Value& self, const Arguments& argumen
 }
 
 Result JoinTexts(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const std::vector<Value> items, Elements(runtime, arguments.positional[0]));
+  ASSIGN_OR_RETURN(const std::vector<Value> items, Elements(runtime, arguments[0]));
   MarkedText out;
   for (size_t i = 0; i < items.size(); ++i) {
     ASSIGN_OR_RETURN(const MarkedText* item, TextArgument(items[i], "an element"));
@@ -209,10 +209,10 @@ Result JoinTexts(Runtime* runtime, const Value& self, const Arguments& arguments
 
 template <bool kLeft, bool kRight>
 Result Justify(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 0, "width"));
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments[0], 0, "width"));
   MarkedText fill(" ", SpecialTokens::kParse);
-  if (!IsAbsent(arguments.positional[1])) {
-    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments.positional[1], "fillchar"));
+  if (!IsAbsent(arguments[1])) {
+    ASSIGN_OR_RETURN(const MarkedText* given, TextArgument(arguments[1], "fillchar"));
     if (NumCharacters(given->text()) != 1) return Wrong("fillchar is not one character");
     fill = *given;
   }
@@ -222,7 +222,7 @@ Result Justify(Runtime* runtime, const Value& self, const Arguments& arguments) 
 // zfill: inserts zeros after the sign.
 Result FillZeros(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
-  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 0, "width"));
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments[0], 0, "width"));
   const bool has_sign = !text.empty() && (text.text()[0] == '-' || text.text()[0] == '+');
   const size_t sign_size = has_sign ? 1 : 0;
   const int64_t rest_width = width > 0 ? width - static_cast<int64_t>(sign_size) : 0;
@@ -238,7 +238,7 @@ Result FillZeros(Runtime* runtime, const Value& self, const Arguments& arguments
 Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& arguments) {
   const MarkedText& text = *self.text();
   const std::string_view whole = text.text();
-  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments.positional[0], 8, "tabsize"));
+  ASSIGN_OR_RETURN(const int64_t width, IntegerOr(arguments[0], 8, "tabsize"));
   RETURN_IF_ERROR(runtime->ChargeBytes(2 * text.size()));
   MarkedText out;
   int64_t column = 0;
@@ -259,24 +259,18 @@ Result ExpandTabs(Runtime* runtime, const Value& self, const Arguments& argument
   return Value::Text(std::move(out));
 }
 
-// isdigit, isalpha and so on: true if the text is not empty and kIs is true for every character.
-template <bool (*kIs)(char32_t)>
+// isdigit, isalpha and so on: whether kIs is true for every character. The empty text gives
+// kOfEmpty.
+template <bool (*kIs)(char32_t), bool kOfEmpty = false>
 Result AreAll(Runtime* runtime, const Value& self, const Arguments&) {
   const std::string_view text = self.text()->text();
   RETURN_IF_ERROR(runtime->ChargeBytes(4 * text.size()));
-  return Value::Bool(!text.empty() && AllCharacters(text, kIs));
+  return Value::Bool(text.empty() ? kOfEmpty : AllCharacters(text, kIs));
 }
 bool IsAsciiCharacter(char32_t c) { return c < 0x80; }
 
 bool IsUpperOrTitleCase(char32_t c) { return IsUpperCase(c) || IsTitleCase(c); }
 bool IsLowerOrTitleCase(char32_t c) { return IsLowerCase(c) || IsTitleCase(c); }
-
-// isascii, isprintable: true for the empty text, too.
-template <bool (*kIs)(char32_t)>
-Result AreAllOrNone(Runtime* runtime, const Value& self, const Arguments& arguments) {
-  if (self.text()->empty()) return Value::Bool(true);
-  return AreAll<kIs>(runtime, self, arguments);
-}
 
 // istitle: every word begins with a capital letter and has no other capital letters.
 Result IsTitleText(Runtime* runtime, const Value& self, const Arguments&) {
@@ -324,12 +318,12 @@ constexpr Builtin kMethods[] = {
     {"index", FindText<false, true>, 1, {"sub", "start", "end"}},
     {"isalnum", AreAll<IsLetterOrNumber>},
     {"isalpha", AreAll<IsLetterOf>},
-    {"isascii", AreAllOrNone<IsAsciiCharacter>},
+    {"isascii", AreAll<IsAsciiCharacter, true>},
     {"isdecimal", AreAll<IsDecimalDigit>},
     {"isdigit", AreAll<IsDigit>},
     {"islower", IsInCase<IsLowerCase, IsUpperOrTitleCase>},
     {"isnumeric", AreAll<IsNumeric>},
-    {"isprintable", AreAllOrNone<IsPrintable>},
+    {"isprintable", AreAll<IsPrintable, true>},
     {"isspace", AreAll<IsSpace>},
     {"istitle", IsTitleText},
     {"isupper", IsInCase<IsUpperCase, IsLowerOrTitleCase>},

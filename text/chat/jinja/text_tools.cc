@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/algorithm/container.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/utf8.h"
@@ -16,13 +17,6 @@ namespace tandem::jinja {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
-
-// Returns the size in bytes of the last character.
-size_t LastCharacter(std::string_view text) {
-  size_t size = 1;
-  while (size < text.size() && (text[text.size() - size] & 0xC0) == 0x80) ++size;
-  return size;
-}
 
 size_t FirstCharacter(std::string_view text) { return ReadUtf8(text).size; }
 
@@ -51,9 +45,9 @@ size_t LeadingSpace(std::string_view text) { return FindSpace(text, 0, /*is_spac
 size_t TrailingSpace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
-    const size_t size = LastCharacter(text.substr(0, end));
-    if (!IsSpace(ReadUtf8(text.substr(end - size, size)).code_point)) break;
-    end -= size;
+    const size_t last = PreviousCharacter(text, end);
+    if (!IsSpace(ReadUtf8(text.substr(last)).code_point)) break;
+    end = last;
   }
   return text.size() - end;
 }
@@ -82,9 +76,9 @@ MarkedText Stripped(const MarkedText& text, const std::string* chars, Sides side
     begin += size;
   }
   while (sides.right && begin < end) {
-    const size_t size = LastCharacter(whole.substr(begin, end - begin));
-    if (!IsStripped(whole.substr(end - size, size), chars)) break;
-    end -= size;
+    const size_t last = PreviousCharacter(whole, end);
+    if (!IsStripped(whole.substr(last, end - last), chars)) break;
+    end = last;
   }
   return text.Slice(begin, end);
 }
@@ -126,9 +120,9 @@ std::vector<MarkedText> SplitFromRight(const MarkedText& text, const std::string
       if (end == 0) break;
       size_t begin = end;
       while (begin > 0) {
-        const size_t size = LastCharacter(whole.substr(0, begin));
-        if (IsSpace(ReadUtf8(whole.substr(begin - size, size)).code_point)) break;
-        begin -= size;
+        const size_t last = PreviousCharacter(whole, begin);
+        if (IsSpace(ReadUtf8(whole.substr(last)).code_point)) break;
+        begin = last;
       }
       parts.push_back(text.Slice(begin, end));
       end = begin - TrailingSpace(whole.substr(0, begin));
@@ -220,25 +214,14 @@ constexpr Range kDigits[] = {
     {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
     {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
 // Ideographs with a numeric value.
-constexpr Range kNumericIdeographs[] = {
-    {0x3405, 0x3405},   {0x3483, 0x3483},   {0x382A, 0x382A},   {0x3B4D, 0x3B4D},
-    {0x4E00, 0x4E00},   {0x4E03, 0x4E03},   {0x4E07, 0x4E07},   {0x4E09, 0x4E09},
-    {0x4E5D, 0x4E5D},   {0x4E8C, 0x4E8C},   {0x4E94, 0x4E94},   {0x4E96, 0x4E96},
-    {0x4EBF, 0x4EC0},   {0x4EDF, 0x4EDF},   {0x4EE8, 0x4EE8},   {0x4F0D, 0x4F0D},
-    {0x4F70, 0x4F70},   {0x5104, 0x5104},   {0x5146, 0x5146},   {0x5169, 0x5169},
-    {0x516B, 0x516B},   {0x516D, 0x516D},   {0x5341, 0x5341},   {0x5343, 0x5345},
-    {0x534C, 0x534C},   {0x53C1, 0x53C4},   {0x56DB, 0x56DB},   {0x58F1, 0x58F1},
-    {0x58F9, 0x58F9},   {0x5E7A, 0x5E7A},   {0x5EFE, 0x5EFF},   {0x5F0C, 0x5F0E},
-    {0x5F10, 0x5F10},   {0x62FE, 0x62FE},   {0x634C, 0x634C},   {0x67D2, 0x67D2},
-    {0x6F06, 0x6F06},   {0x7396, 0x7396},   {0x767E, 0x767E},   {0x8086, 0x8086},
-    {0x842C, 0x842C},   {0x8CAE, 0x8CAE},   {0x8CB3, 0x8CB3},   {0x8D30, 0x8D30},
-    {0x9621, 0x9621},   {0x9646, 0x9646},   {0x964C, 0x964C},   {0x9678, 0x9678},
-    {0x96F6, 0x96F6},   {0xF96B, 0xF96B},   {0xF973, 0xF973},   {0xF978, 0xF978},
-    {0xF9B2, 0xF9B2},   {0xF9D1, 0xF9D1},   {0xF9D3, 0xF9D3},   {0xF9FD, 0xF9FD},
-    {0x20001, 0x20001}, {0x20064, 0x20064}, {0x200E2, 0x200E2}, {0x20121, 0x20121},
-    {0x2092A, 0x2092A}, {0x20983, 0x20983}, {0x2098C, 0x2098C}, {0x2099C, 0x2099C},
-    {0x20AEA, 0x20AEA}, {0x20AFD, 0x20AFD}, {0x20B19, 0x20B19}, {0x22390, 0x22390},
-    {0x22998, 0x22998}, {0x23B1B, 0x23B1B}, {0x2626D, 0x2626D}, {0x2F890, 0x2F890}};
+constexpr std::u32string_view kNumericIdeographs =
+    U"\u3405\u3483\u382A\u3B4D\u4E00\u4E03\u4E07\u4E09\u4E5D\u4E8C\u4E94\u4E96\u4EBF\u4EC0\u4EDF"
+    U"\u4EE8\u4F0D\u4F70\u5104\u5146\u5169\u516B\u516D\u5341\u5343\u5344\u5345\u534C\u53C1\u53C2"
+    U"\u53C3\u53C4\u56DB\u58F1\u58F9\u5E7A\u5EFE\u5EFF\u5F0C\u5F0D\u5F0E\u5F10\u62FE\u634C\u67D2"
+    U"\u6F06\u7396\u767E\u8086\u842C\u8CAE\u8CB3\u8D30\u9621\u9646\u964C\u9678\u96F6\uF96B\uF973"
+    U"\uF978\uF9B2\uF9D1\uF9D3\uF9FD\U00020001\U00020064\U000200E2\U00020121\U0002092A\U00020983"
+    U"\U0002098C\U0002099C\U00020AEA\U00020AFD\U00020B19\U00022390\U00022998\U00023B1B\U0002626D"
+    U"\U0002F890";
 // Punctuation that is Case_Ignorable.
 constexpr std::u32string_view kIgnorable =
     U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
@@ -300,24 +283,17 @@ std::u32string Title(char32_t c) {
 
 // Unicode's Case_Ignorable.
 bool IsIgnorable(char32_t c) {
-  switch (CategoryOf(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return kIgnorable.find(c) != kIgnorable.npos;
-  }
+  constexpr std::array kCategories = {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME,
+                                      UTF8PROC_CATEGORY_CF, UTF8PROC_CATEGORY_LM,
+                                      UTF8PROC_CATEGORY_SK};
+  return absl::c_linear_search(kCategories, CategoryOf(c)) || kIgnorable.find(c) != kIgnorable.npos;
 }
 
 // Whether the sigma of `size` bytes at offset `at` ends a word.
 bool IsFinalSigma(std::string_view text, size_t at, size_t size) {
   const auto ends_in_cased = [&text](size_t end) {
     while (end > 0) {
-      size_t begin = end - 1;
-      while (begin > 0 && (text[begin] & 0xC0) == 0x80) --begin;
+      const size_t begin = PreviousCharacter(text, end);
       const char32_t c = ReadUtf8(text.substr(begin)).code_point;
       if (!IsIgnorable(c)) return IsCased(c);
       end = begin;
@@ -403,7 +379,7 @@ bool IsDigit(char32_t c) { return IsDecimalDigit(c) || IsIn(kDigits, c); }
 bool IsNumeric(char32_t c) {
   const utf8proc_category_t category = CategoryOf(c);
   return (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) ||
-         IsIn(kNumericIdeographs, c);
+         kNumericIdeographs.find(c) != std::u32string_view::npos;
 }
 int DecimalDigitOf(char32_t c) {
   TANDEM_CHECK(IsDecimalDigit(c));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 
 #include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
@@ -95,27 +96,18 @@ bool AppendKeyText(const Value& key, std::string* out) {
   return true;
 }
 
-enum class Order { kLess, kEqual, kGreater, kNone };  // kNone: one of the two is NaN
-
-Order Reversed(Order order) {
-  return order == Order::kLess ? Order::kGreater : order == Order::kGreater ? Order::kLess : order;
-}
-
-template <typename T>
-Order OrderOf(const T& a, const T& b) {
-  return a < b ? Order::kLess : a > b ? Order::kGreater : a == b ? Order::kEqual : Order::kNone;
-}
+using Order = std::partial_ordering;  // unordered: one of the two is NaN
 
 // Compares an integer and a float exactly: converting the integer to a float would round it.
 Order OrderOfNumbers(const Value& a, const Value& b) {
-  if (a.is_integer() && b.is_integer()) return OrderOf(a.integer(), b.integer());
-  if (a.is_float() == b.is_float()) return OrderOf(a.number(), b.number());
-  if (a.is_float()) return Reversed(OrderOfNumbers(b, a));
+  if (a.is_integer() && b.is_integer()) return a.integer() <=> b.integer();
+  if (a.is_float() == b.is_float()) return a.number() <=> b.number();
+  if (a.is_float()) return 0 <=> OrderOfNumbers(b, a);
   const double other = b.number();
-  if (!(std::abs(other) < 0x1p63)) return OrderOf(0.0, other);
+  if (!(std::abs(other) < 0x1p63)) return 0.0 <=> other;
   const double whole = std::floor(other);
-  const Order order = OrderOf(a.integer(), static_cast<int64_t>(whole));
-  return order == Order::kEqual && other != whole ? Order::kLess : order;
+  const Order order = a.integer() <=> static_cast<int64_t>(whole);
+  return std::is_eq(order) && other != whole ? Order::less : order;
 }
 
 // Compares two values in one pass. List elements that cannot be ordered may still be equal.
@@ -123,7 +115,7 @@ absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b);
   // Strings in UTF-8 sort in the order of their code points.
   if (a.text() != nullptr && b.text() != nullptr) {
-    return OrderOf(a.text()->text().compare(b.text()->text()), 0);
+    return a.text()->text() <=> b.text()->text();
   }
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) return Wrong(value->what());
@@ -133,21 +125,23 @@ absl::StatusOr<Order> Compare(const Value& a, const Value& b) {
   const bool has_order = x != nullptr && y != nullptr && x->kind == y->kind &&
                          (x->kind == List::Kind::kList || x->kind == List::Kind::kTuple);
   if (!has_order) {
-    return Wrong(absl::StrCat("values of the types ", View(a.type_name()), " and ",
-                              View(b.type_name()), " cannot be ordered"));
+    return Wrong("values of the types ", a.type_name(), " and ", b.type_name(),
+                 " cannot be ordered");
   }
   for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
     absl::StatusOr<Order> order = Compare(x->items[i], y->items[i]);
     if (!order.ok() && Equal(x->items[i], y->items[i])) continue;
-    if (!order.ok() || *order != Order::kEqual) return order;
+    if (!order.ok() || !std::is_eq(*order)) return order;
   }
-  return OrderOf(x->items.size(), y->items.size());
+  return x->items.size() <=> y->items.size();
 }
 
+// Returns the text of a key in the index of a dictionary: that of a string is the string, and those
+// of others begin with a byte that no string has. Returns nullopt for values that cannot be keys.
 std::optional<std::string> KeyText(const Value& key) {
-  std::string text;
-  if (!AppendKeyText(key, &text)) return std::nullopt;
-  return text;
+  if (key.text() != nullptr) return key.text()->text();
+  std::string text = "\xFF";
+  return AppendKeyText(key, &text) ? std::optional(text) : std::nullopt;
 }
 
 }  // namespace
@@ -218,31 +212,12 @@ Extent Value::extent() const {
 }
 
 std::string_view Value::type_name() const {
-  if (is_undefined()) return "Undefined";
-  if (is_none()) return "NoneType";
-  if (is_bool()) return "bool";
-  if (is_integer()) return "int";
-  if (is_float()) return "float";
-  if (text() != nullptr) return "str";
+  constexpr std::string_view kScalars[] = {"Undefined", "NoneType", "bool", "int", "float", "str"};
+  constexpr std::string_view kLists[] = {"list",        "tuple",      "range",   "dict_keys",
+                                         "dict_values", "dict_items", "iterator"};
+  if (list() != nullptr) return kLists[static_cast<size_t>(list()->kind)];
   if (dict() != nullptr) return "dict";
-  if (object() != nullptr) return object()->type_name();
-  switch (list()->kind) {
-    case List::Kind::kList:
-      return "list";
-    case List::Kind::kTuple:
-      return "tuple";
-    case List::Kind::kRange:
-      return "range";
-    case List::Kind::kKeys:
-      return "dict_keys";
-    case List::Kind::kValues:
-      return "dict_values";
-    case List::Kind::kItems:
-      return "dict_items";
-    case List::Kind::kIterator:
-      break;
-  }
-  return "iterator";
+  return object() != nullptr ? object()->type_name() : kScalars[value_.index()];
 }
 
 bool Value::IsSame(const Value& other) const {
@@ -253,46 +228,30 @@ bool Value::IsSame(const Value& other) const {
   return Equal(*this, other);
 }
 
-std::optional<size_t> Dict::IndexOf(const Value& key) const {
-  if (const MarkedText* text = key.text()) {
-    const auto found = texts_.find(text->text());
-    return found == texts_.end() ? std::nullopt : std::optional<size_t>(found->second);
-  }
-  const std::optional<std::string> other = KeyText(key);
-  if (!other.has_value()) return std::nullopt;
-  const auto found = others_.find(*other);
-  return found == others_.end() ? std::nullopt : std::optional<size_t>(found->second);
-}
-
 const Value* Dict::Find(const Value& key) const {
-  const std::optional<size_t> index = IndexOf(key);
-  return index.has_value() ? &entries_[*index].second : nullptr;
+  if (key.text() != nullptr) return Find(std::string_view(key.text()->text()));
+  const std::optional<std::string> text = KeyText(key);
+  return text.has_value() ? Find(std::string_view(*text)) : nullptr;
 }
 
 const Value* Dict::Find(std::string_view key) const {
-  const auto found = texts_.find(View(key));
-  return found == texts_.end() ? nullptr : &entries_[found->second].second;
+  const auto found = places_.find(key);
+  return found == places_.end() ? nullptr : &entries_[found->second].second;
 }
 
 absl::Status Dict::Set(Value key, Value value) {
-  constexpr size_t kNodeBytes = 96;  // an entry of an index, without the key's text
-  std::optional<std::string> other;
-  if (key.text() == nullptr) {
-    other = KeyText(key);
-    if (!other.has_value()) {
-      return Wrong(absl::StrCat("a ", View(key.type_name()), " is not a valid dictionary key"));
-    }
-  }
+  constexpr size_t kNodeBytes = 96;  // an entry of the index, without the key's text
+  const std::optional<std::string> text = KeyText(key);
+  if (!text.has_value()) return Wrong("a ", key.type_name(), " is not a valid dictionary key");
   extent_.Add(key.extent());
   extent_.Add(value.extent());
-  if (const std::optional<size_t> index = IndexOf(key)) {
-    entries_[*index].second = std::move(value);
-    return absl::OkStatus();
+  const auto [place, is_new] = places_.emplace(*text, entries_.size());
+  if (is_new) {
+    held_.Add(2 * sizeof(Entry) + kNodeBytes + text->size());
+    entries_.emplace_back(std::move(key), std::move(value));
+  } else {
+    entries_[place->second].second = std::move(value);
   }
-  const std::string& indexed = other.has_value() ? *other : key.text()->text();
-  held_.Add(2 * sizeof(Entry) + kNodeBytes + indexed.size());
-  (other.has_value() ? others_ : texts_).emplace(indexed, entries_.size());
-  entries_.emplace_back(std::move(key), std::move(value));
   return absl::OkStatus();
 }
 
@@ -300,12 +259,8 @@ void Dict::Set(std::string_view key, Value value) {
   Set(Value::Own(key), std::move(value)).IgnoreError();
 }
 
-absl::StatusOr<Value> Object::Call(Runtime*, const Arguments&) {
-  return Wrong(absl::StrCat("a ", View(type_name()), " cannot be called"));
-}
-
 bool Equal(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) return OrderOfNumbers(a, b) == Order::kEqual;
+  if (a.is_number() && b.is_number()) return std::is_eq(OrderOfNumbers(a, b));
   if (a.text() != nullptr && b.text() != nullptr) return a.text()->text() == b.text()->text();
   if (a.list() != nullptr && b.list() != nullptr) {
     const List& x = *a.list();
@@ -320,14 +275,12 @@ bool Equal(const Value& a, const Value& b) {
 
 absl::StatusOr<bool> Less(const Value& a, const Value& b) {
   ASSIGN_OR_RETURN(const Order order, Compare(a, b));
-  return order == Order::kLess;
+  return std::is_lt(order);
 }
 
 absl::StatusOr<bool> LessOrEqual(const Value& a, const Value& b) {
   ASSIGN_OR_RETURN(const Order order, Compare(a, b));
-  return order == Order::kLess || order == Order::kEqual;
+  return std::is_lteq(order);
 }
-
-absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(View(what)); }
 
 }  // namespace tandem::jinja

@@ -17,6 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/string_view.h"
 #include "tandem/tokenizer.h"
 
 namespace tandem::jinja {
@@ -241,17 +243,16 @@ class Dict {
   const Extent& extent() const { return extent_; }
 
  private:
-  std::optional<size_t> IndexOf(const Value& key) const;
-
   std::vector<Entry> entries_;
-  std::map<std::string, size_t, std::less<>> texts_;   // string key -> index in entries_
-  std::map<std::string, size_t, std::less<>> others_;  // KeyText of another key -> index
+  std::map<std::string, size_t, std::less<>> places_;  // KeyText of a key -> index in entries_
   Extent extent_{.depth = 1};
   MemoryHold held_{sizeof(std::vector<Entry>)};
 };
 
 // The arguments of a call.
 struct Arguments {
+  const Value& operator[](size_t i) const { return positional[i]; }
+
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
   MemoryHold held = MemoryHold();  // of the arguments that *list and **dictionary expand to
@@ -263,18 +264,25 @@ struct Runtime;
 // method.
 class Object {
  public:
-  // `held` is the extent of the values that are destroyed with this object.
-  explicit Object(const Extent& held = {}) { extent_.Add(held); }
+  using Function = std::function<absl::StatusOr<Value>(Runtime*, const Arguments&)>;
+
+  // `call` is null if the object cannot be called. `held` is the extent of the values that are
+  // destroyed with this object.
+  explicit Object(std::string_view type_name, Function call = nullptr, const Extent& held = {})
+      : type_name_(type_name), call_(std::move(call)) {
+    extent_.Add(held);
+  }
   virtual ~Object() = default;
   const Extent& extent() const { return extent_; }
-  virtual std::string_view type_name() const = 0;
+  std::string_view type_name() const { return type_name_; }
+  const Function& call() const { return call_; }
   virtual std::optional<Value> Attribute(std::string_view) const { return std::nullopt; }
-  virtual bool is_callable() const { return false; }
-  virtual absl::StatusOr<Value> Call(Runtime* runtime, const Arguments& arguments);
 
  private:
-  static constexpr size_t kBytes = 128;  // size of the largest subclass with its reference count
+  static constexpr size_t kBytes = 256;  // size of the largest subclass with its reference count
 
+  const std::string_view type_name_;
+  const Function call_;
   Extent extent_;
   MemoryHold held_{kBytes};
 };
@@ -285,8 +293,17 @@ bool Equal(const Value& a, const Value& b);
 absl::StatusOr<bool> Less(const Value& a, const Value& b);
 absl::StatusOr<bool> LessOrEqual(const Value& a, const Value& b);
 
-// INVALID_ARGUMENT with the message `what`; the interpreter adds the line.
-absl::Status Wrong(std::string_view what);
+// The parts of messages, as absl::StrCat accepts them.
+inline absl::string_view MessagePart(std::string_view text) { return View(text); }
+template <typename Part>
+const Part& MessagePart(const Part& part) {
+  return part;
+}
+// INVALID_ARGUMENT with the message that the parts make; the interpreter adds the line.
+template <typename... Parts>
+absl::Status Wrong(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(MessagePart(parts)...));
+}
 
 }  // namespace tandem::jinja
 

@@ -86,111 +86,48 @@ absl::Status ChargeEscapes(Runtime* runtime, const MarkedText& text) {
   return runtime->CheckRoom(2 * (text.memory_bytes() + 6 * text.size()));
 }
 
-// Writes a value as Python's repr() does.
-class ReprWriter {
+// Writes a value as Python's repr() does, or as JSON in a style.
+class ValueWriter {
  public:
-  explicit ReprWriter(Runtime* runtime) : runtime_(runtime) {}
+  ValueWriter(Runtime* runtime, bool is_json, const JsonStyle& style)
+      : runtime_(runtime), is_json_(is_json), style_(style) {}
 
-  absl::Status Write(const Value& value) {
-    RETURN_IF_ERROR(runtime_->Charge(1));
-    if (const MarkedText* text = value.text()) {
-      RETURN_IF_ERROR(ChargeEscapes(runtime_, *text));
-      out_.Append(QuotedAsPython(*text));
-      return absl::OkStatus();
-    }
-    if (value.list() != nullptr) return WriteList(value);
-    if (const Dict* dict = value.dict()) return WriteDict(*dict);
-    if (value.object() != nullptr) {
-      return Wrong(absl::StrCat("a ", View(value.type_name()), " is not text"));
-    }
-    if (value.is_undefined()) {
-      out_.Append("Undefined", kOwn);
-    } else {
-      out_.Append(Scalar(value), kOwn);
-    }
-    return absl::OkStatus();
+  absl::StatusOr<MarkedText> Run(const Value& value) {
+    RETURN_IF_ERROR(Write(value, 0));
+    return std::move(out_);
   }
-  static std::string Scalar(const Value& value) {
-    if (value.is_none()) return "None";
-    if (value.is_bool()) return value.IsTrue() ? "True" : "False";
-    return value.is_float() ? FloatText(value.number()) : absl::StrCat(value.integer());
-  }
-  MarkedText Take() { return std::move(out_); }
 
  private:
-  absl::Status WriteList(const Value& value) {
-    const List& list = *value.list();
-    if (list.kind == List::Kind::kIterator) {
-      return Wrong("an iterator is not text: write `| list` after it");
-    }
-    if (list.kind == List::Kind::kRange) {
-      return Wrong("a range is not text: write `| list` after it");
-    }
-    const bool is_tuple = list.kind == List::Kind::kTuple;
-    const bool is_view = !is_tuple && list.kind != List::Kind::kList;
-    if (is_view) out_.Append(absl::StrCat(View(value.type_name()), "("), kOwn);
-    out_.Append(is_tuple ? "(" : "[", kOwn);
-    for (size_t i = 0; i < list.items.size(); ++i) {
-      if (i > 0) out_.Append(", ", kOwn);
-      RETURN_IF_ERROR(Write(list.items[i]));
-    }
-    if (is_tuple && list.items.size() == 1) out_.Append(",", kOwn);
-    out_.Append(is_tuple ? ")" : is_view ? "])" : "]", kOwn);
-    return absl::OkStatus();
-  }
-  absl::Status WriteDict(const Dict& dict) {
-    out_.Append("{", kOwn);
-    bool is_first = true;
-    for (const auto& [key, value] : dict.entries()) {
-      if (!is_first) out_.Append(", ", kOwn);
-      is_first = false;
-      RETURN_IF_ERROR(Write(key));
-      out_.Append(": ", kOwn);
-      RETURN_IF_ERROR(Write(value));
-    }
-    out_.Append("}", kOwn);
-    return absl::OkStatus();
-  }
-
-  Runtime* const runtime_;
-  MarkedText out_;
-};
-
-// Writes a value as JSON.
-class JsonWriter {
- public:
-  JsonWriter(Runtime* runtime, const JsonStyle& style) : runtime_(runtime), style_(style) {}
-
   absl::Status Write(const Value& value, int level) {
     RETURN_IF_ERROR(runtime_->Charge(1));
     if (const MarkedText* text = value.text()) {
       RETURN_IF_ERROR(ChargeEscapes(runtime_, *text));
-      out_.Append(QuotedAsJson(*text, style_.is_ascii));
+      out_.Append(is_json_ ? QuotedAsJson(*text, style_.is_ascii) : QuotedAsPython(*text));
       return absl::OkStatus();
     }
-    const List* list = value.list();
-    if (list != nullptr && (list->kind == List::Kind::kList || list->kind == List::Kind::kTuple)) {
-      return WriteList(*list, level);
-    }
-    if (const Dict* dict = value.dict()) return WriteDict(*dict, level);
+    if (value.dict() != nullptr) return WriteDict(*value.dict(), level);
+    if (value.list() != nullptr) return WriteList(value, level);
     const std::optional<std::string> scalar = Scalar(value);
-    if (!scalar.has_value()) {
-      return Wrong(
-          absl::StrCat("a value of type ", View(value.type_name()), " cannot be written as JSON"));
-    }
+    if (!scalar.has_value()) return NotText(value);
     out_.Append(*scalar, kOwn);
     return absl::OkStatus();
   }
-  MarkedText Take() { return std::move(out_); }
-
- private:
-  static std::optional<std::string> Scalar(const Value& value) {
-    if (value.is_none()) return "null";
-    if (value.is_bool()) return value.IsTrue() ? "true" : "false";
+  absl::Status NotText(const Value& value) const {
+    if (!is_json_) return Wrong("a ", value.type_name(), " is not text");
+    return Wrong("a value of type ", value.type_name(), " cannot be written as JSON");
+  }
+  std::optional<std::string> Scalar(const Value& value) const {
+    if (value.is_none()) return is_json_ ? "null" : "None";
+    if (value.is_bool()) {
+      return value.IsTrue() ? is_json_ ? "true" : "True" : is_json_ ? "false" : "False";
+    }
     if (value.is_integer()) return absl::StrCat(value.integer());
-    if (!value.is_float()) return std::nullopt;
-    if (std::isnan(value.number())) return "NaN";
-    if (std::isinf(value.number())) return value.number() > 0 ? "Infinity" : "-Infinity";
+    if (!value.is_float()) {
+      return value.is_undefined() && !is_json_ ? std::optional("Undefined") : std::nullopt;
+    }
+    if (is_json_ && std::isnan(value.number())) return "NaN";
+    if (is_json_ && std::isinf(value.number()))
+      return value.number() > 0 ? "Infinity" : "-Infinity";
     return FloatText(value.number());
   }
   absl::Status StartLine(int level) {
@@ -200,27 +137,35 @@ class JsonWriter {
     for (int i = 0; i < level; ++i) out_.Append(*style_.indent, kOwn);
     return absl::OkStatus();
   }
-  absl::Status WriteList(const List& list, int level) {
-    out_.Append("[", kOwn);
+  absl::Status WriteList(const Value& value, int level) {
+    const List& list = *value.list();
+    const bool is_tuple = list.kind == List::Kind::kTuple;
+    const bool is_view = !is_tuple && list.kind != List::Kind::kList;
+    if (is_json_ && is_view) return NotText(value);
+    if (list.kind == List::Kind::kIterator) {
+      return Wrong("an iterator is not text: write `| list` after it");
+    }
+    if (list.kind == List::Kind::kRange) {
+      return Wrong("a range is not text: write `| list` after it");
+    }
+    const bool is_round = is_tuple && !is_json_;
+    if (is_view) out_.Append(absl::StrCat(View(value.type_name()), "("), kOwn);
+    out_.Append(is_round ? "(" : "[", kOwn);
     for (size_t i = 0; i < list.items.size(); ++i) {
       if (i > 0) out_.Append(style_.comma, kOwn);
       RETURN_IF_ERROR(StartLine(level + 1));
       RETURN_IF_ERROR(Write(list.items[i], level + 1));
     }
     if (!list.items.empty()) RETURN_IF_ERROR(StartLine(level));
-    out_.Append("]", kOwn);
+    if (is_round && list.items.size() == 1) out_.Append(",", kOwn);
+    out_.Append(is_round ? ")" : is_view ? "])" : "]", kOwn);
     return absl::OkStatus();
   }
   absl::Status WriteKey(const Value& key) {
-    if (key.text() != nullptr) {
-      RETURN_IF_ERROR(ChargeEscapes(runtime_, *key.text()));
-      out_.Append(QuotedAsJson(*key.text(), style_.is_ascii));
-    } else if (const std::optional<std::string> scalar = Scalar(key)) {
-      out_.Append(absl::StrCat("\"", *scalar, "\""), kOwn);
-    } else {
-      return Wrong(absl::StrCat("a ", View(key.type_name()), " is not a valid JSON key"));
-    }
-    out_.Append(style_.colon, kOwn);
+    if (!is_json_ || key.text() != nullptr) return Write(key, 0);
+    const std::optional<std::string> scalar = Scalar(key);
+    if (!scalar.has_value()) return Wrong("a ", key.type_name(), " is not a valid JSON key");
+    out_.Append(absl::StrCat("\"", *scalar, "\""), kOwn);
     return absl::OkStatus();
   }
   absl::Status WriteDict(const Dict& dict, int level) {
@@ -242,6 +187,7 @@ class JsonWriter {
       if (i > 0) out_.Append(style_.comma, kOwn);
       RETURN_IF_ERROR(StartLine(level + 1));
       RETURN_IF_ERROR(WriteKey(entries[i]->first));
+      out_.Append(style_.colon, kOwn);
       RETURN_IF_ERROR(Write(entries[i]->second, level + 1));
     }
     if (!entries.empty()) RETURN_IF_ERROR(StartLine(level));
@@ -250,6 +196,7 @@ class JsonWriter {
   }
 
   Runtime* const runtime_;
+  const bool is_json_;
   const JsonStyle& style_;
   MarkedText out_;
 };
@@ -257,29 +204,25 @@ class JsonWriter {
 absl::StatusOr<Value> Words(const std::string& text) {
   const size_t invalid = FindInvalidUtf8(text);
   if (invalid != std::string_view::npos) {
-    return Wrong(absl::StrCat("found bytes that are not UTF-8 (at byte ", invalid,
-                              " of a text), allowed: UTF-8"));
+    return Wrong("found bytes that are not UTF-8 (at byte ", invalid,
+                 " of a text), allowed: UTF-8");
   }
   return Value::Text(MarkedText(text, SpecialTokens::kPlain));
 }
 
-template <typename Json>
-absl::StatusOr<Value> FromJsonAt(const Json& json, int depth) {
-  if (depth > kDeepestJson) {
-    return Wrong(absl::StrCat("values nested more than ", kDeepestJson, " deep"));
-  }
+absl::StatusOr<Value> FromJsonAt(const JsonValue& json, int depth) {
+  if (depth > kDeepestJson) return Wrong("values nested more than ", kDeepestJson, " deep");
   if (json.is_null()) return Value::None();
-  if (json.is_boolean()) return Value::Bool(json.template get<bool>());
-  if (json.is_string()) return Words(json.template get_ref<const std::string&>());
-  if (json.is_number_float()) return Value::Float(json.template get<double>());
-  if (json.is_number_unsigned() && json.template get<uint64_t>() > uint64_t{INT64_MAX}) {
-    return Wrong(absl::StrCat("found the integer ", json.template get<uint64_t>(),
-                              ", allowed: signed 64-bit integers"));
+  if (json.is_boolean()) return Value::Bool(json.get<bool>());
+  if (json.is_string()) return Words(json.get_ref<const std::string&>());
+  if (json.is_number_float()) return Value::Float(json.get<double>());
+  if (json.is_number_unsigned() && json.get<uint64_t>() > uint64_t{INT64_MAX}) {
+    return Wrong("found the integer ", json.get<uint64_t>(), ", allowed: signed 64-bit integers");
   }
-  if (json.is_number()) return Value::Int(json.template get<int64_t>());
+  if (json.is_number()) return Value::Int(json.get<int64_t>());
   if (json.is_array()) {
     std::vector<Value> items;
-    for (const Json& element : json) {
+    for (const JsonValue& element : json) {
       ASSIGN_OR_RETURN(items.emplace_back(), FromJsonAt(element, depth + 1));
     }
     return Value::OfList(std::move(items));
@@ -337,22 +280,20 @@ absl::StatusOr<MarkedText> ToText(Runtime* runtime, const Value& value) {
 }
 
 absl::StatusOr<MarkedText> ToRepr(Runtime* runtime, const Value& value) {
-  ReprWriter writer(runtime);
-  RETURN_IF_ERROR(writer.Write(value));
-  return writer.Take();
+  return ValueWriter(runtime, /*is_json=*/false, JsonStyle()).Run(value);
 }
 
 absl::StatusOr<MarkedText> ToJson(Runtime* runtime, const Value& value, const JsonStyle& style) {
-  JsonWriter writer(runtime, style);
-  RETURN_IF_ERROR(writer.Write(value, 0));
-  return writer.Take();
+  return ValueWriter(runtime, /*is_json=*/true, style).Run(value);
 }
 
-template <typename Json>
-absl::StatusOr<Value> FromJson(const Json& json) {
-  return FromJsonAt(json, 1);
+absl::StatusOr<Value> FromJson(const JsonValue& json) { return FromJsonAt(json, 1); }
+
+absl::StatusOr<std::string> JsonText(const JsonValue& json) {
+  ASSIGN_OR_RETURN(const Value value, FromJson(json));
+  Runtime runtime;
+  ASSIGN_OR_RETURN(const MarkedText text, ToJson(&runtime, value, JsonStyle()));
+  return text.text();
 }
-template absl::StatusOr<Value> FromJson(const SortedJson& json);
-template absl::StatusOr<Value> FromJson(const JsonValue& json);
 
 }  // namespace tandem::jinja

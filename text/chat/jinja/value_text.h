@@ -34,9 +34,10 @@ absl::StatusOr<MarkedText> ToJson(Runtime* runtime, const Value& value, const Js
 
 // Converts JSON to a value. Its strings are marked kPlain: they are not the template's own text.
 // INVALID_ARGUMENT for strings that are not UTF-8, for integers beyond signed 64 bits, and for
-// values nested more than 100 deep. `Json` is JsonValue or SortedJson, which sorts keys.
-template <typename Json>
-absl::StatusOr<Value> FromJson(const Json& json);
+// values nested more than 100 deep.
+absl::StatusOr<Value> FromJson(const JsonValue& json);
+// Writes JSON as Python's json.dumps does. Errors are those of FromJson and ToJson.
+absl::StatusOr<std::string> JsonText(const JsonValue& json);
 
 }  // namespace tandem::jinja
 
