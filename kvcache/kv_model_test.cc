@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -37,6 +36,7 @@ class World {
         PrefixIndex::Hash hash = &PrefixIndex::ChainHash)
       : layout_{.num_layers = 2, .num_kv_heads = 2, .head_dim = 1, .page_size = page_size} {
     cache_ = *PagedKvCache::Create(&backend_, layout_, num_pages);
+    cache_->AddObserver(&counts_);
     PagedKvCacheTestPeer(cache_.get()).UseHash(hash);
     for (int i = 0; i < num_sequences; ++i) live_.push_back({cache_->NewSequence(), {}});
   }
@@ -103,14 +103,7 @@ class World {
     }
     live_[i].sequence = cache_->NewSequenceWithPrefix(prompt);
     live_[i].text = FirstPages(prompt, hit);
-    num_queried_tokens_ += static_cast<int64_t>(prompt.size());
     num_hit_tokens_ += static_cast<int64_t>(live_[i].text.size());
-    Settle({});
-  }
-  void Clear() {
-    ++now_;
-    cache_->ClearPrefixes();
-    published_.clear();
     Settle({});
   }
 
@@ -123,11 +116,9 @@ class World {
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(cache_->num_free_pages(), NumFree());
     EXPECT_EQ(cache_->num_available_pages(), NumAvailable());
-    EXPECT_EQ(cache_->num_page_copies(), num_copies_);
+    EXPECT_EQ(counts_.copied, num_copies_);
     EXPECT_EQ(backend_.num_copies(), num_copies_ * layout_.num_pieces());
-    EXPECT_EQ(cache_->prefix_stats().evicted_pages, num_evicted_);
-    EXPECT_EQ(cache_->prefix_stats().queried_tokens, num_queried_tokens_);
-    EXPECT_EQ(cache_->prefix_stats().hit_tokens, num_hit_tokens_);
+    EXPECT_EQ(counts_.evicted, num_evicted_);
     EXPECT_EQ(PagedKvCacheTestPeer(cache_.get()).num_published(),
               static_cast<int>(published_.size()));
     for (const Live& live : live_) {
@@ -271,13 +262,13 @@ class World {
 
   KvLayout layout_;
   MemoryBackend backend_;
+  PageCounts counts_;
   std::unique_ptr<PagedKvCache> cache_;
   std::vector<Live> live_;
   std::map<Tokens, Published> published_;  // by the whole text up to the end of the page
   int64_t now_ = 0;
   int64_t num_evicted_ = 0;
   int64_t num_copies_ = 0;
-  int64_t num_queried_tokens_ = 0;
   int64_t num_hit_tokens_ = 0;
 };
 
@@ -316,7 +307,7 @@ void DoSmallOperation(World* world, int operation) {
       world->StartFrom(i, {1, 1, 1, 1, 1});
       break;
     case 9:
-      i == 0 ? world->Clear() : world->StartFrom(0, {2, 1, 1, 1, 2});
+      world->StartFrom(i, {2, 1, 1, 1, 2});
       break;
   }
 }
@@ -415,11 +406,7 @@ TEST_P(KvModelWalk, IsCorrectAfterEveryOperation) {
         break;
       }
       case 11:
-        if (below(10) == 0) {
-          world.Clear();
-        } else {
-          world.StartFrom(i, tokens(below(4 * walk.page_size)));
-        }
+        world.StartFrom(i, tokens(below(4 * walk.page_size)));
         break;
     }
   }

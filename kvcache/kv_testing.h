@@ -34,6 +34,16 @@ inline void WritePage(PagedKvCache* cache, PageId page, absl::Span<const std::by
   TANDEM_CHECK(cache->WritePages({&page, 1}, {&from, 1}).ok());
 }
 
+// Counts the pages that a cache copies and evicts.
+struct PageCounts final : PagedKvCache::Observer {
+  void OnPublish(PageId, PageId, absl::Span<const TokenId>, const CacheSalt&) override {}
+  void OnEvict(PageId) override { ++evicted; }
+  void OnCopy(PageId, PageId) override { ++copied; }
+
+  int copied = 0;
+  int evicted = 0;
+};
+
 // Allocates with malloc, so that sanitizers see accesses out of bounds. Computes nothing.
 class MemoryBackend : public Backend {
  public:

@@ -80,11 +80,8 @@ PagedKvCache::PagedKvCache(Backend* backend, const KvLayout& layout, int num_pag
 
 KvSequence PagedKvCache::NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant,
                                                CacheSalt salt) {
-  KvSequence sequence =
-      HoldPublished(tokens.first(std::max<size_t>(tokens.size(), 1) - 1), variant, std::move(salt));
-  prefix_stats_.queried_tokens += static_cast<int64_t>(tokens.size());
-  prefix_stats_.hit_tokens += sequence.length_;
-  return sequence;
+  return HoldPublished(tokens.first(std::max<size_t>(tokens.size(), 1) - 1), variant,
+                       std::move(salt));
 }
 
 KvSequence PagedKvCache::HoldPublished(absl::Span<const TokenId> tokens, int variant,
@@ -135,11 +132,6 @@ void PagedKvCache::Publish(absl::Span<const TokenId> tokens, KvSequence* sequenc
   for (Observer* observer : observers_) observer->OnAllPublished();
 }
 
-void PagedKvCache::ClearPrefixes() {
-  for (const PageId page : prefixes_.Clear()) pool_.Unref(page);
-  for (Observer* observer : observers_) observer->OnClear();
-}
-
 void PagedKvCache::RemoveObserver(Observer* observer) {
   const auto found = std::find(observers_.begin(), observers_.end(), observer);
   TANDEM_CHECK(found != observers_.end());
@@ -155,7 +147,6 @@ bool PagedKvCache::MakeFree(int count) {
   while (pool_.num_free() < count) {
     const PageId page = prefixes_.EvictLeastRecent();
     pool_.Unref(page);
-    ++prefix_stats_.evicted_pages;
     for (Observer* observer : observers_) observer->OnEvict(page);
   }
   return true;
@@ -172,7 +163,6 @@ void PagedKvCache::Release(PageId page) {
 }
 
 void PagedKvCache::CopyPages(absl::Span<const PageCopy> copies) {
-  num_page_copies_ += static_cast<int64_t>(copies.size());
   for (Observer* observer : observers_) {
     for (const PageCopy& copy : copies) observer->OnCopy(copy.from, copy.to);
   }

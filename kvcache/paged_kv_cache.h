@@ -46,8 +46,7 @@ class PagedKvCache {
 
   // Starts a sequence with the longest prefix of `tokens` that was published with the same variant
   // and an equal salt. The length() of the sequence is the length of that prefix: a multiple of the
-  // page size, and less than tokens.size(), so that at least one token is left to feed. Counts the
-  // lookup and the hit.
+  // page size, and less than tokens.size(), so that at least one token is left to feed.
   KvSequence NewSequenceWithPrefix(absl::Span<const TokenId> tokens, int variant = 0,
                                    CacheSalt salt = nullptr);
 
@@ -57,8 +56,7 @@ class PagedKvCache {
   // are written; sequence->length() <= tokens.size(). Never publish a page of draft tokens.
   void Publish(absl::Span<const TokenId> tokens, KvSequence* sequence);
 
-  // Returns a sequence that holds the longest published run of whole pages of `tokens`. Does not
-  // count as a lookup.
+  // Returns a sequence that holds the longest published run of whole pages of `tokens`.
   KvSequence HoldPublished(absl::Span<const TokenId> tokens, int variant, CacheSalt salt);
 
   // Notified when pages are published or leave the prefix index. Must not change the cache, and
@@ -74,8 +72,6 @@ class PagedKvCache {
     virtual void OnAllPublished() {}
     // A published page was evicted.
     virtual void OnEvict(PageId /*page*/) {}
-    // The prefix index was emptied.
-    virtual void OnClear() {}
     // `from` was copied to `to`, which a sequence is about to write to.
     virtual void OnCopy(PageId /*from*/, PageId /*to*/) {}
   };
@@ -95,17 +91,6 @@ class PagedKvCache {
   // Copies pages within the cache, as copy-on-write does. The other ranks of a group repeat the
   // copies of rank 0 (model/transformer.h).
   void CopyPages(absl::Span<const PageCopy> copies);
-
-  // Empties the prefix index. Published pages that no sequence uses become free.
-  void ClearPrefixes();
-
-  struct PrefixStats {
-    int64_t queried_tokens = 0;  // in prompts that were looked up
-    int64_t hit_tokens = 0;      // those of them that were found
-    int64_t evicted_pages = 0;
-  };
-  const PrefixStats& prefix_stats() const { return prefix_stats_; }
-  int64_t num_page_copies() const { return num_page_copies_; }  // by copy-on-write
 
   // Checks that each page is either free, or has exactly one reference for each of the given
   // sequences (pass all that exist) that holds it and one for the prefix index, that no free page
@@ -140,8 +125,6 @@ class PagedKvCache {
   PagePool pool_;
   PrefixIndex prefixes_;
   std::vector<Observer*> observers_;
-  PrefixStats prefix_stats_;
-  int64_t num_page_copies_ = 0;
 };
 
 }  // namespace tandem

@@ -85,7 +85,8 @@ TEST(PagedKvCache, RefusesImpossibleLayouts) {
 }
 
 TEST(PagedKvCache, HoldsExactlyThePagesThatLengthsNeed) {
-  const auto cache = MakeCache(5);
+  MemoryBackend backend;
+  const auto cache = MakeCache(5, &backend);
   KvSequence sequence = cache->NewSequence();
   for (int length = 0; length <= 20; ++length) {
     EXPECT_EQ(sequence.length(), length);
@@ -96,7 +97,7 @@ TEST(PagedKvCache, HoldsExactlyThePagesThatLengthsNeed) {
     sequence.Truncate(length);
     EXPECT_EQ(cache->num_free_pages(), 5 - (length + 3) / 4);
   }
-  EXPECT_EQ(cache->num_page_copies(), 0);
+  EXPECT_EQ(backend.num_copies(), 0);
 }
 
 TEST(PagedKvCache, FailedExtendChangesNothing) {
@@ -123,9 +124,8 @@ TEST(PagedKvCache, OnlyExtendIntoASharedTailCopiesAPage) {
   KvSequence second = first.Fork();
   EXPECT_EQ(cache->num_free_pages(), 6);
   ASSERT_TRUE(first.Extend(0).ok());
-  EXPECT_EQ(cache->num_page_copies(), 0);
+  EXPECT_EQ(backend.num_copies(), 0);
   ASSERT_TRUE(second.Extend(1).ok());
-  EXPECT_EQ(cache->num_page_copies(), 1);
   EXPECT_EQ(backend.num_copies(), 8);  // pieces: 2 layers, keys and values, 2 heads
   EXPECT_EQ(first.pages()[0], second.pages()[0]);
   EXPECT_NE(first.pages()[1], second.pages()[1]);
@@ -135,11 +135,12 @@ TEST(PagedKvCache, OnlyExtendIntoASharedTailCopiesAPage) {
   ASSERT_TRUE(third.Extend(5).ok());  // shares full pages only: no copy
   first.Truncate(3);
   third.Truncate(0);
-  EXPECT_EQ(cache->num_page_copies(), 1);
+  EXPECT_EQ(backend.num_copies(), 8);
 }
 
 TEST(PagedKvCache, RollingBackDraftsCopiesNoPage) {
-  const auto cache = MakeCache(16);
+  MemoryBackend backend;
+  const auto cache = MakeCache(16, &backend);
   KvSequence sequence = cache->NewSequence();
   Tokens tokens;
   for (int round = 0; round < 12; ++round) {
@@ -148,7 +149,7 @@ TEST(PagedKvCache, RollingBackDraftsCopiesNoPage) {
     tokens.resize(sequence.length());
     cache->Publish(tokens, &sequence);  // committed tokens only
   }
-  EXPECT_EQ(cache->num_page_copies(), 0);
+  EXPECT_EQ(backend.num_copies(), 0);
 }
 
 TEST(PagedKvCache, MovingASequenceMovesItsPages) {
@@ -269,7 +270,6 @@ class Told final : public PagedKvCache::Observer {
                                  salt == nullptr ? "" : *salt));
   }
   void OnEvict(PageId page) override { words.push_back(absl::StrCat("evict ", page)); }
-  void OnClear() override { words.emplace_back("clear"); }
 
   std::vector<std::string> words;
 };
@@ -295,8 +295,7 @@ TEST(PagedKvCache, NotifiesEveryObserverOfPublishedAndRemovedPages) {
   told.words.clear();
   sequence = cache->NewSequence();
   ASSERT_TRUE(sequence.Extend(8).ok());
-  cache->ClearPrefixes();
-  EXPECT_THAT(told.words, ElementsAre(absl::StrCat("evict ", pages[1]), "clear"));
+  EXPECT_THAT(told.words, ElementsAre(absl::StrCat("evict ", pages[1])));
   EXPECT_EQ(also_told.words.size(), 2);
   cache->RemoveObserver(&told);
 }
@@ -310,9 +309,9 @@ TEST(PagedKvCache, ExtendInsideAPublishedPageCopiesIt) {
   cache->Publish(Counting(8), &sequence);
   const PageId published = sequence.pages()[1];
   sequence.Truncate(6);
-  EXPECT_EQ(cache->num_page_copies(), 0);
+  EXPECT_EQ(backend.num_copies(), 0);
   ASSERT_TRUE(sequence.Extend(1).ok());
-  EXPECT_EQ(cache->num_page_copies(), 1);
+  EXPECT_EQ(backend.num_copies(), 8);
   EXPECT_NE(sequence.pages()[1], published);
   EXPECT_EQ(HitLength(cache.get(), Counting(8)), 8);
 }

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
-#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -67,18 +66,6 @@ PageId PrefixIndex::EvictLeastRecent() {
   RemoveFromList(page);
   Forget(page);
   return page;
-}
-
-std::vector<PageId> PrefixIndex::Clear() {
-  std::vector<PageId> pages;
-  pages.reserve(num_published_);
-  for (PageId page = 0; page < static_cast<PageId>(nodes_.size()); ++page) {
-    if (!Contains(page)) continue;
-    pages.push_back(page);
-    if (nodes_[page].blockers == 0) RemoveFromList(page);
-    Forget(page);
-  }
-  return pages;
 }
 
 void PrefixIndex::Block(PageId page) {

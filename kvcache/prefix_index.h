@@ -76,8 +76,6 @@ class PrefixIndex {
   // Removes the least recently used page that is not blocked from the index, and returns it.
   // REQUIRES: num_evictable() > 0.
   PageId EvictLeastRecent();
-  // Empties the index and returns the pages that were in it.
-  std::vector<PageId> Clear();
 
   // Returns INTERNAL that names the page unless every link, count and order above is right.
   // `is_used(page)` says whether a sequence uses a published page.

@@ -172,6 +172,7 @@ class World {
                                   &models_.draft, models_.draft_cache.get(), kSmallVocab, 3),
                               std::make_unique<NgramDrafter>())),
         drafter_({&models_.drafter, &self_drafter_, &lookup_, both_.get()}, kSmallVocab, seed) {
+    models_.target_cache->AddObserver(&page_counts_);
     if (wrapper) {
       wrapped_ = wrapper(&models_.target);
       models_.verifier = Verifier(wrapped_.get());
@@ -199,8 +200,7 @@ class World {
     }
     EXPECT_EQ(num_ended_, kGenerations);
     ExpectNoPageLost();
-    counts_.published_evictions =
-        static_cast<int>(models_.target_cache->prefix_stats().evicted_pages);
+    counts_.published_evictions = page_counts_.evicted;
     return counts_;
   }
 
@@ -337,8 +337,7 @@ class World {
   void ExpectNoPageLost() {
     sessions_.clear();
     for (FakeCache* cache : {&models_.target_cache, &models_.draft_cache, &self_cache_}) {
-      (*cache)->ClearPrefixes();
-      EXPECT_EQ((*cache)->num_free_pages(), (*cache)->num_pages());
+      EXPECT_EQ((*cache)->num_available_pages(), (*cache)->num_pages());
       EXPECT_TRUE((*cache)->CheckIntegrity({}).ok());
     }
   }
@@ -346,6 +345,7 @@ class World {
   std::mt19937_64 random_;
   bool tight_;
   RoundModels calm_;  // without disturbances
+  PageCounts page_counts_;
   RoundModels models_;
   FakeCache self_cache_;
   FakeModel self_model_;

@@ -39,8 +39,8 @@ TEST(KnownFaults, RollbacksCopyNoPage) {
   for (const auto& s : sessions) {
     EXPECT_GT(s->completion.stats.proposed, s->completion.stats.accepted + 20);
   }
-  EXPECT_EQ(models.target_cache->num_page_copies(), 0);
-  EXPECT_EQ(models.draft_cache->num_page_copies(), 0);
+  EXPECT_EQ(models.target_cache.backend()->num_copies(), 0);
+  EXPECT_EQ(models.draft_cache.backend()->num_copies(), 0);
 }
 
 // Row 48. Unread pages of a prompt are not shared. A second sequence with the same prompt, started

@@ -47,9 +47,7 @@ class Blocks:
         assert rank == 0, rank
         for event in events:
             kind = event.pop("type")
-            if kind == "AllBlocksCleared":
-                self.texts.clear()
-            elif kind == "BlockRemoved":
+            if kind == "BlockRemoved":
                 for block in event["block_hashes"]:
                     del self.texts[block]  # fails unless the block was stored
             else:

@@ -1,7 +1,5 @@
 #include "kvcache/events/cache_events.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -60,12 +58,6 @@ void CacheEvents::OnEvict(PageId page) {
   if (key == PageKey()) return;
   if (LastOf<PagesRemoved>(&events_) == nullptr) events_.emplace_back(PagesRemoved());
   LastOf<PagesRemoved>(&events_)->pages.push_back(key);
-}
-
-void CacheEvents::OnClear() {
-  std::fill(keys_.begin(), keys_.end(), PageKey());
-  events_.clear();  // they are obsolete
-  events_.emplace_back(CacheCleared());
 }
 
 }  // namespace tandem

@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// Turns the publications, evictions and clears of a cache into events. A page is named by a hash of
+// Turns the publications and evictions of a cache into events. A page is named by a hash of
 // its tokens, all tokens before it, the variant of its cache and the salt of its text, so two
 // processes use the same name for the same text. Used by the thread that uses the cache.
 class CacheEvents final : public PagedKvCache::Observer {
@@ -29,7 +29,6 @@ class CacheEvents final : public PagedKvCache::Observer {
   void OnPublish(PageId page, PageId parent, absl::Span<const TokenId> tokens,
                  const CacheSalt& salt) override;
   void OnEvict(PageId page) override;
-  void OnClear() override;
 
  private:
   PagedKvCache* const cache_;

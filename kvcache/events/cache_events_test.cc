@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,19 +86,6 @@ TEST_F(CacheEventsTest, ReportsEvictedPages) {
   const auto stored = std::get<PagesStored>(batches_[0][0]);
   ASSERT_THAT(batches_, SizeIs(2));
   EXPECT_THAT(batches_[1], ElementsAre(PagesRemoved{.pages = {stored.pages[3], stored.pages[2]}}));
-}
-
-TEST_F(CacheEventsTest, AClearReplacesEarlierEvents) {
-  KvSequence sequence = Published({1, 2, 3, 4});
-  cache_->ClearPrefixes();
-  events_.Flush();
-  ASSERT_THAT(batches_, SizeIs(1));
-  EXPECT_THAT(batches_[0], ElementsAre(CacheCleared{}));
-  sequence = KvSequence();
-  Published({1, 2});
-  events_.Flush();
-  EXPECT_THAT(batches_[1],
-              ElementsAre(PagesStored{.pages = {KeyAfter(Root(), {1, 2})}, .tokens = {1, 2}}));
 }
 
 TEST_F(CacheEventsTest, SaltsAndVariantsHaveTheirOwnNames) {

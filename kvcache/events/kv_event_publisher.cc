@@ -1,14 +1,14 @@
 #include "kvcache/events/kv_event_publisher.h"
 
+#include <endian.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <deque>
-#include <msgpack/pack.hpp>
-#include <msgpack/sbuffer.hpp>
-#include <string_view>
+#include <msgpack.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,67 +29,37 @@ namespace {
 using Packer = msgpack::packer<msgpack::sbuffer>;
 
 // vLLM's name for the memory that attention reads.
-constexpr std::string_view kMedium = "GPU";
+constexpr char kMedium[] = "GPU";
 
-void PackText(std::string_view text, Packer* packer) {
-  packer->pack_str(static_cast<uint32_t>(text.size()));
-  packer->pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
-}
-
-void PackPage(const PageKey& page, Packer* packer) {
-  packer->pack_bin(static_cast<uint32_t>(page.bytes.size()));
-  packer->pack_bin_body(reinterpret_cast<const char*>(page.bytes.data()),
-                        static_cast<uint32_t>(page.bytes.size()));
-}
-
-void PackPages(absl::Span<const PageKey> pages, Packer* packer) {
-  PackText("block_hashes", packer);
-  packer->pack_array(static_cast<uint32_t>(pages.size()));
-  for (const PageKey& page : pages) PackPage(page, packer);
-}
-
-void BeginEvent(std::string_view type, int num_fields, Packer* packer) {
-  packer->pack_map(1 + num_fields);
-  PackText("type", packer);
-  PackText(type, packer);
+void BeginEvent(const char* type, int num_fields, absl::Span<const PageKey> pages, Packer* packer) {
+  packer->pack_map(num_fields).pack("type").pack(type);
+  packer->pack("block_hashes").pack_array(static_cast<uint32_t>(pages.size()));
+  for (const PageKey& page : pages) packer->pack(page.bytes);
 }
 
 void PackEvent(const PagesStored& event, Packer* packer) {
-  BeginEvent("BlockStored", event.tenant.empty() ? 7 : 8, packer);
-  PackPages(event.pages, packer);
-  PackText("parent_block_hash", packer);
+  BeginEvent("BlockStored", event.tenant.empty() ? 8 : 9, event.pages, packer);
+  packer->pack("parent_block_hash");
   if (event.parent.has_value()) {
-    PackPage(*event.parent, packer);
+    packer->pack(event.parent->bytes);
   } else {
     packer->pack_nil();
   }
-  PackText("token_ids", packer);
-  packer->pack_array(static_cast<uint32_t>(event.tokens.size()));
-  for (const TokenId token : event.tokens) packer->pack_int32(token);
-  PackText("block_size", packer);
-  packer->pack_uint64(event.tokens.size() / event.pages.size());
-  PackText("lora_id", packer);
-  packer->pack_nil();
-  PackText("medium", packer);
-  PackText(kMedium, packer);
-  PackText("lora_name", packer);
-  packer->pack_nil();
+  packer->pack("token_ids").pack(event.tokens);
+  packer->pack("block_size").pack(event.tokens.size() / event.pages.size());
+  packer->pack("lora_id").pack_nil();
+  packer->pack("medium").pack(kMedium);
+  packer->pack("lora_name").pack_nil();
   if (event.tenant.empty()) return;
-  PackText("extra_keys", packer);
-  packer->pack_array(static_cast<uint32_t>(event.pages.size()));
-  packer->pack_array(1);
-  PackText(event.tenant, packer);
+  packer->pack("extra_keys").pack_array(static_cast<uint32_t>(event.pages.size()));
+  packer->pack_array(1).pack(event.tenant);
   for (size_t i = 1; i < event.pages.size(); ++i) packer->pack_nil();
 }
 
 void PackEvent(const PagesRemoved& event, Packer* packer) {
-  BeginEvent("BlockRemoved", 2, packer);
-  PackPages(event.pages, packer);
-  PackText("medium", packer);
-  PackText(kMedium, packer);
+  BeginEvent("BlockRemoved", 3, event.pages, packer);
+  packer->pack("medium").pack(kMedium);
 }
-
-void PackEvent(const CacheCleared&, Packer* packer) { BeginEvent("AllBlocksCleared", 0, packer); }
 
 constexpr int64_t kEndOfReplay = -1;
 // A request is a number, so larger messages are dropped to save memory.
@@ -98,20 +68,8 @@ constexpr int64_t kMaxRequestBytes = 1024;
 zmq::message_t MessageOf(const std::string& bytes) { return {bytes.data(), bytes.size()}; }
 
 zmq::message_t NumberMessage(int64_t number) {
-  std::array<char, sizeof(number)> bytes;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<char>(static_cast<uint64_t>(number) >> (8 * (bytes.size() - 1 - i)));
-  }
-  return {bytes.data(), bytes.size()};
-}
-
-// Decodes a message of 8 bytes.
-uint64_t NumberIn(const zmq::message_t& message) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < message.size(); ++i) {
-    number = number << 8 | static_cast<uint8_t>(message.data<char>()[i]);
-  }
-  return number;
+  const uint64_t bytes = htobe64(static_cast<uint64_t>(number));
+  return {&bytes, sizeof(bytes)};
 }
 
 absl::Status Bind(const char* field, const std::string& endpoint, zmq::socket_t* socket) {
@@ -259,11 +217,12 @@ class ZmqPublisher final : public KvEventPublisher {
     if (request.size() != 3 || request[1].size() != 0 || request[2].size() != sizeof(int64_t)) {
       return;
     }
-    const uint64_t first = NumberIn(request[2]);
+    uint64_t first = 0;
+    std::memcpy(&first, request[2].data(), sizeof(first));
+    first = be64toh(first);
     for (Kept& kept : kept_) {
-      if (static_cast<uint64_t>(kept.number) >= first) {
-        Answer(&request[0], kept.number, &kept.bytes);
-      }
+      if (static_cast<uint64_t>(kept.number) < first) continue;
+      Answer(&request[0], kept.number, &kept.bytes);
     }
     zmq::message_t nothing;
     Answer(&request[0], kEndOfReplay, &nothing);

@@ -33,12 +33,7 @@ struct PagesRemoved {
   friend bool operator==(const PagesRemoved&, const PagesRemoved&) = default;
 };
 
-// The cache was cleared.
-struct CacheCleared {
-  friend bool operator==(const CacheCleared&, const CacheCleared&) = default;
-};
-
-using KvEvent = std::variant<PagesStored, PagesRemoved, CacheCleared>;
+using KvEvent = std::variant<PagesStored, PagesRemoved>;
 
 // The changes of one round, in order.
 struct KvEventBatch {

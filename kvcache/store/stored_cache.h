@@ -46,7 +46,6 @@ class StoredCache final : public PagedKvCache::Observer {
   void OnAllPublished() override;
   // Pages that are no longer published may change before OnAllPublished.
   void OnEvict(PageId page) override;
-  void OnClear() override { unwritten_.clear(); }
 
  private:
   // A published page that goes to the store.

@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "base/instant.h"
 #include "kvcache/transfer/transfer_testing.h"
 
 namespace tandem {

@@ -4,7 +4,6 @@
 #include <deque>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/instant.h"
 #include "base/log.h"

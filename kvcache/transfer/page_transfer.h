@@ -2,7 +2,6 @@
 #ifndef TANDEM_KVCACHE_TRANSFER_PAGE_TRANSFER_H_
 #define TANDEM_KVCACHE_TRANSFER_PAGE_TRANSFER_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
-#include "base/instant.h"
 #include "base/log_testing.h"
 #include "base/net/address.h"
 #include "kvcache/transfer/page_transfer.h"
