@@ -14,10 +14,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/json/json_text.h"
 
 namespace tandem {
+
+// Returns whether `words`, which have one space between them, have this one.
+inline bool HasWord(absl::string_view words, absl::string_view word) {
+  return absl::c_linear_search(absl::StrSplit(words, ' '), word);
+}
 
 // The keys of one JSON object in a file. Errors name the file, the key, the value found and the
 // values allowed. A null value counts as absent, as in the reference. The object remembers which

@@ -1,12 +1,10 @@
 #include "model/checkpoint/model_config.h"
 
-#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
@@ -31,99 +29,50 @@ namespace {
 using Json = SortedJson;
 
 // Keys that are known for every family, whether model_config.cc reads them or not.
-constexpr const char* kKnownKeys[] = {"architectures", "compression_config",  "eos_token_id",
-                                      "hidden_act",    "quantization_config", "rms_norm_eps"};
+constexpr absl::string_view kKnownKeys =
+    "architectures compression_config eos_token_id hidden_act quantization_config rms_norm_eps";
 
 // Keys next to text_config in a model with parts other than text. They are ignored.
-constexpr const char* kOuterKeys[] = {"boi_token_index",
-                                      "eos_token_id",
-                                      "eoi_token_index",
-                                      "image_token_id",
-                                      "image_token_index",
-                                      "mm_tokens_per_image",
-                                      "multimodal_projector_bias",
-                                      "projector_hidden_act",
-                                      "quantization_config",
-                                      "spatial_merge_size",
-                                      "video_token_id",
-                                      "vision_config",
-                                      "vision_end_token_id",
-                                      "vision_feature_layer",
-                                      "vision_feature_select_strategy",
-                                      "vision_start_token_id"};
+constexpr absl::string_view kOuterKeys =
+    "boi_token_index eos_token_id eoi_token_index image_token_id image_token_index "
+    "mm_tokens_per_image multimodal_projector_bias projector_hidden_act quantization_config "
+    "spatial_merge_size video_token_id vision_config vision_end_token_id vision_feature_layer "
+    "vision_feature_select_strategy vision_start_token_id";
 
 // Keys next to a speculators head's layer that are ignored: how another program drafts and verifies
 // with it, and keys of its trainer.
-constexpr const char* kSpeculatorsKeys[] = {
-    "architectures", "compression_config",  "embed_requires_grad", "has_no_defaults_at_init",
-    "model_type",    "quantization_config", "speculators_config",  "speculators_version"};
+constexpr absl::string_view kSpeculatorsKeys =
+    "architectures compression_config embed_requires_grad has_no_defaults_at_init model_type "
+    "quantization_config speculators_config speculators_version";
 
 // Keys that do not change the result of a forward pass, grouped by the reason.
-constexpr const char* kTrainingKeys[] = {
-    "attention_dropout", "attn_dropout",        "attn_pdrop",        "classifier_dropout",
-    "dropout",           "embd_dropout",        "embd_pdrop",        "gradient_checkpointing",
-    "hidden_dropout",    "hidden_dropout_prob", "initializer_range", "neftune_noise_alpha",
-    "resid_pdrop",       "tf_legacy_loss"};
-constexpr const char* kGenerationKeys[] = {"bad_words_ids",
-                                           "begin_suppress_tokens",
-                                           "decoder_start_token_id",
-                                           "diversity_penalty",
-                                           "do_sample",
-                                           "early_stopping",
-                                           "encoder_no_repeat_ngram_size",
-                                           "exponential_decay_length_penalty",
-                                           "forced_bos_token_id",
-                                           "forced_eos_token_id",
-                                           "length_penalty",
-                                           "max_length",
-                                           "max_new_tokens",
-                                           "min_length",
-                                           "no_repeat_ngram_size",
-                                           "num_beam_groups",
-                                           "num_beams",
-                                           "num_return_sequences",
-                                           "prefix",
-                                           "remove_invalid_values",
-                                           "repetition_penalty",
-                                           "suppress_tokens",
-                                           "temperature",
-                                           "top_k",
-                                           "top_p",
-                                           "typical_p"};
-constexpr const char* kProgramKeys[] = {"_attn_implementation",
-                                        "_attn_implementation_autoset",
-                                        "_flash_attn_2_enabled",
-                                        "attn_implementation",
-                                        "cache_implementation",
-                                        "chunk_size_feed_forward",
-                                        "dtype",
-                                        "is_decoder",
-                                        "keys_to_ignore_at_inference",
-                                        "max_sequence_length",
-                                        "output_attentions",
-                                        "output_hidden_states",
-                                        "output_scores",
-                                        "return_dict",
-                                        "return_dict_in_generate",
-                                        "torch_dtype",
-                                        "torchscript",
-                                        "transformers.js_config",
-                                        "use_bfloat16",
-                                        "use_cache",
-                                        "use_flash_attention_2",
-                                        "use_flash_attn"};
-constexpr const char* kNameKeys[] = {
-    "_commit_hash",     "_from_model_config", "_name_or_path",        "auto_map",
-    "custom_pipelines", "is_llama_config",    "transformers_version", "unsloth_fixed",
-    "unsloth_version"};
-constexpr const char* kTokenizerKeys[] = {
-    "bos_token", "bos_token_id", "chat_template", "eos_token",       "model_max_length",
-    "pad_token", "pad_token_id", "sep_token_id",  "tokenizer_class", "unk_token_id"};
-constexpr const char* kOtherTaskKeys[] = {"finetuning_task", "id2label", "label2id", "problem_type",
-                                          "task_specific_params"};
+constexpr absl::string_view kTrainingKeys =
+    "attention_dropout attn_dropout attn_pdrop classifier_dropout dropout embd_dropout "
+    "embd_pdrop gradient_checkpointing hidden_dropout hidden_dropout_prob initializer_range "
+    "neftune_noise_alpha resid_pdrop tf_legacy_loss";
+constexpr absl::string_view kGenerationKeys =
+    "bad_words_ids begin_suppress_tokens decoder_start_token_id diversity_penalty do_sample "
+    "early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty "
+    "forced_bos_token_id forced_eos_token_id length_penalty max_length max_new_tokens min_length "
+    "no_repeat_ngram_size num_beam_groups num_beams num_return_sequences prefix "
+    "remove_invalid_values repetition_penalty suppress_tokens temperature top_k top_p typical_p";
+constexpr absl::string_view kProgramKeys =
+    "_attn_implementation _attn_implementation_autoset _flash_attn_2_enabled attn_implementation "
+    "cache_implementation chunk_size_feed_forward dtype is_decoder keys_to_ignore_at_inference "
+    "max_sequence_length output_attentions output_hidden_states output_scores return_dict "
+    "return_dict_in_generate torch_dtype torchscript transformers.js_config use_bfloat16 "
+    "use_cache use_flash_attention_2 use_flash_attn";
+constexpr absl::string_view kNameKeys =
+    "_commit_hash _from_model_config _name_or_path auto_map custom_pipelines is_llama_config "
+    "transformers_version unsloth_fixed unsloth_version";
+constexpr absl::string_view kTokenizerKeys =
+    "bos_token bos_token_id chat_template eos_token model_max_length pad_token pad_token_id "
+    "sep_token_id tokenizer_class unk_token_id";
+constexpr absl::string_view kOtherTaskKeys =
+    "finetuning_task id2label label2id problem_type task_specific_params";
 constexpr struct {
   const char* why;
-  absl::Span<const char* const> keys;
+  absl::string_view keys;
 } kHarmlessKeys[] = {{"for training", kTrainingKeys},
                      {"a default of generation, which each request sets", kGenerationKeys},
                      {"affects how another program computes, not the result", kProgramKeys},
@@ -143,7 +92,7 @@ constexpr struct {
 // Returns why a key changes nothing, whatever its value; null if that is not known.
 const char* ReasonToIgnore(absl::string_view key) {
   for (const auto& [why, keys] : kHarmlessKeys) {
-    if (absl::c_linear_search(keys, key)) return why;
+    if (HasWord(keys, key)) return why;
   }
   return nullptr;
 }
@@ -177,10 +126,10 @@ absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
 }
 
 // Checks that no key would change the result without being read or `known` here.
-absl::Status CheckKeys(const ConfigFields& config, absl::Span<const char* const> known,
+absl::Status CheckKeys(const ConfigFields& config, absl::string_view known,
                        absl::Span<const std::string> allowed, ModelConfig* model) {
   for (const auto& member : config.object().items()) {
-    if (config.WasRead(member.key()) || absl::c_linear_search(known, member.key())) continue;
+    if (config.WasRead(member.key()) || HasWord(known, member.key())) continue;
     RETURN_IF_ERROR(CheckUnread(config, member.key(), allowed, model));
   }
   return absl::OkStatus();
@@ -273,9 +222,8 @@ absl::Status ReadSizes(const ConfigFields& config, const ModelFamily& family, Mo
   }
   ASSIGN_OR_RETURN(model->context_length,
                    Size(config, "max_position_embeddings", kMaxContext, defaults.context_length));
-  ASSIGN_OR_RETURN(const double epsilon,
+  ASSIGN_OR_RETURN(model->rms_norm_epsilon,
                    config.Number(family.epsilon_key, kMinEpsilon, 1.0, defaults.epsilon));
-  model->rms_norm_epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
 
@@ -551,9 +499,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, const std::
   RETURN_IF_ERROR(ParseQuantization(parsed, file).status());
   RETURN_IF_ERROR(ReadOnlyKeys(config, family));
   if (!config.prefix().empty()) {
-    const auto known = model.has_other_parts ? absl::MakeConstSpan(kOuterKeys)
-                                             : absl::MakeConstSpan(kSpeculatorsKeys);
-    RETURN_IF_ERROR(CheckKeys(whole, known, allowed_keys, &model));
+    RETURN_IF_ERROR(CheckKeys(whole, model.has_other_parts ? kOuterKeys : kSpeculatorsKeys,
+                              allowed_keys, &model));
   }
   RETURN_IF_ERROR(CheckKeys(config, kKnownKeys, allowed_keys, &model));
   RETURN_IF_ERROR(ReadEnds(whole, config, generation_text, generation_file, &model));

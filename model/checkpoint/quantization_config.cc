@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "base/json/config_fields.h"
 #include "base/json/json_text.h"
 #include "base/mapped_file.h"
@@ -23,7 +22,6 @@ namespace {
 using Json = SortedJson;
 
 using Layout = QuantizationConfig::Layout;
-using KeyNames = absl::Span<const char* const>;
 
 constexpr char kQuantizationSection[] = "quantization_config";
 constexpr char kOldQuantizationSection[] =
@@ -31,66 +29,41 @@ constexpr char kOldQuantizationSection[] =
 // Keys that do not change the stored weights. The tensors themselves show which modules are
 // quantised. Activations and the cache are not quantised as the checkpoint was calibrated for. The
 // other keys say how the weights were made, or choose other programs' kernels.
-constexpr const char* kHarmlessOfFp8[] = {"activation_scheme", "activation_scale_ub",
-                                          "dequantize",        "ignored_layers",
-                                          "kv_cache_scheme",   "modules_to_not_convert"};
-constexpr const char* kHarmlessOfModelopt[] = {"config_groups",
-                                               "exclude_modules",
-                                               "ignore",
-                                               "kv_cache_quant_algo",
-                                               "kv_cache_quantized_layers",
-                                               "kv_cache_scheme",
-                                               "producer"};
-constexpr const char* kHarmlessOfGptq[] = {"act_group_aware",
-                                           "backend",
-                                           "batch_size",
-                                           "block_name_to_quantize",
-                                           "cache_block_outputs",
-                                           "damp_auto_increment",
-                                           "damp_percent",
-                                           "dataset",
-                                           "disable_exllama",
-                                           "exllama_config",
-                                           "lm_head",
-                                           "max_input_length",
-                                           "meta",
-                                           "model_file_base_name",
-                                           "model_name_or_path",
-                                           "model_seqlen",
-                                           "module_name_preceding_first_block",
-                                           "modules_in_block_to_quantize",
-                                           "modules_to_not_convert",
-                                           "pad_token_id",
-                                           "quantizer",
-                                           "static_groups",
-                                           "tokenizer",
-                                           "true_sequential",
-                                           "use_cuda_fp16",
-                                           "use_exllama"};
-constexpr const char* kHarmlessOfAwq[] = {
-    "do_fuse", "exllama_config",  "fuse_max_seq_len",      "lm_head",
-    "meta",    "modules_to_fuse", "modules_to_not_convert"};
-constexpr const char* kHarmlessOfCompressed[] = {"global_compression_ratio", "ignore",
-                                                 "kv_cache_scheme", "run_compressed", "version"};
-constexpr const char* kHarmlessOfGroup[] = {"input_activations", "output_activations", "targets"};
-constexpr const char* kHarmlessOfWeights[] = {"block_structure", "observer", "observer_kwargs",
-                                              "scale_dtype", "zp_dtype"};
+constexpr absl::string_view kHarmlessOfFp8 =
+    "activation_scheme activation_scale_ub dequantize ignored_layers kv_cache_scheme "
+    "modules_to_not_convert";
+constexpr absl::string_view kHarmlessOfModelopt =
+    "config_groups exclude_modules ignore kv_cache_quant_algo kv_cache_quantized_layers "
+    "kv_cache_scheme producer";
+constexpr absl::string_view kHarmlessOfGptq =
+    "act_group_aware backend batch_size block_name_to_quantize cache_block_outputs "
+    "damp_auto_increment damp_percent dataset disable_exllama exllama_config lm_head "
+    "max_input_length meta model_file_base_name model_name_or_path model_seqlen "
+    "module_name_preceding_first_block modules_in_block_to_quantize modules_to_not_convert "
+    "pad_token_id quantizer static_groups tokenizer true_sequential use_cuda_fp16 use_exllama";
+constexpr absl::string_view kHarmlessOfAwq =
+    "do_fuse exllama_config fuse_max_seq_len lm_head meta modules_to_fuse modules_to_not_convert";
+constexpr absl::string_view kHarmlessOfCompressed =
+    "global_compression_ratio ignore kv_cache_scheme run_compressed version";
+constexpr absl::string_view kHarmlessOfGroup = "input_activations output_activations targets";
+constexpr absl::string_view kHarmlessOfWeights =
+    "block_structure observer observer_kwargs scale_dtype zp_dtype";
 // Keys whose values must be lists of names.
-constexpr const char* kNameLists[] = {"exclude_modules", "ignore", "ignored_layers",
-                                      "modules_to_not_convert", "targets"};
+constexpr absl::string_view kNameLists =
+    "exclude_modules ignore ignored_layers modules_to_not_convert targets";
 
 // Checks that every key has been read, is harmless or is empty, and that lists of names are lists
 // of strings.
-absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
+absl::Status CheckSectionKeys(const ConfigFields& fields, absl::string_view harmless) {
   for (const auto& member : fields.object().items()) {
     const std::string& key = member.key();
     const Json& value = member.value();
-    const bool is_known = fields.WasRead(key) || absl::c_linear_search(harmless, key);
+    const bool is_known = fields.WasRead(key) || HasWord(harmless, key);
     if (!is_known && !SaysNothing(value)) {
       return fields.Wrong(key,
                           "nothing, null or false (not known, and it might change the result)");
     }
-    if (!absl::c_linear_search(kNameLists, key) || value.is_null()) continue;
+    if (!HasWord(kNameLists, key) || value.is_null()) continue;
     const bool are_names = value.is_array() &&
                            absl::c_all_of(value, [](const Json& name) { return name.is_string(); });
     if (!are_names) return fields.Wrong(key, "a list of names, or null");
@@ -98,18 +71,19 @@ absl::Status CheckSectionKeys(const ConfigFields& fields, KeyNames harmless) {
   return absl::OkStatus();
 }
 
-// Returns the lower-case text of a key; `if_absent` if the key is absent.
+// Returns the lower-case text of a key, one of `allowed` ("gptq, gptq_v2"); `if_absent` if the key
+// is absent. Errors show `shown` in place of `allowed` unless it is empty.
 absl::StatusOr<std::string> TextOf(const ConfigFields& fields, absl::string_view key,
-                                   absl::string_view if_absent,
-                                   absl::Span<const char* const> allowed,
-                                   absl::string_view allowed_text) {
+                                   absl::string_view if_absent, absl::string_view allowed,
+                                   absl::string_view shown = "") {
   const Json* const value = fields.Find(key);
   if (value == nullptr && !if_absent.empty()) return std::string(if_absent);
   if (value != nullptr && value->is_string()) {
     std::string text = absl::AsciiStrToLower(*value->get_ptr<const std::string*>());
-    if (absl::c_linear_search(allowed, text)) return text;
+    const std::vector<std::string> texts = absl::StrSplit(absl::AsciiStrToLower(allowed), ", ");
+    if (absl::c_linear_search(texts, text)) return text;
   }
-  return fields.Wrong(key, allowed_text);
+  return fields.Wrong(key, shown.empty() ? allowed : shown);
 }
 
 // Returns the name of a key that is present, of two.
@@ -149,10 +123,9 @@ absl::Status ReadBlock(const ConfigFields& fields, absl::string_view key, Weight
 constexpr int kUsualBlock = 128;  // the default of fp8
 
 absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
-  RETURN_IF_ERROR(TextOf(fields, "fmt", "e4m3", {"e4m3", "float8_e4m3fn"}, "e4m3").status());
+  RETURN_IF_ERROR(TextOf(fields, "fmt", "e4m3", "e4m3, float8_e4m3fn", "e4m3").status());
   // Scales that are powers of two are read like other floats.
-  RETURN_IF_ERROR(
-      TextOf(fields, "scale_fmt", "float", {"float", "ue8m0"}, "float, ue8m0").status());
+  RETURN_IF_ERROR(TextOf(fields, "scale_fmt", "float", "float, ue8m0").status());
   WeightScheme scheme{.is_float = true};
   if (fields.Find("weight_block_size") != nullptr) {
     RETURN_IF_ERROR(ReadBlock(fields, "weight_block_size", &scheme));
@@ -163,10 +136,8 @@ absl::StatusOr<QuantizationConfig> ReadFp8(const ConfigFields& fields) {
 }
 
 absl::StatusOr<QuantizationConfig> ReadModelopt(const ConfigFields& fields) {
-  constexpr char kAllowed[] = "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO";
   ASSIGN_OR_RETURN(const std::string algorithm,
-                   TextOf(fields, "quant_algo", "",
-                          {"fp8", "fp8_per_channel_per_token", "fp8_pb_wo"}, kAllowed));
+                   TextOf(fields, "quant_algo", "", "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO"));
   WeightScheme scheme{.is_float = true};
   if (algorithm == "fp8_pb_wo") scheme.block_rows = scheme.block_cols = kUsualBlock;
   return QuantizationConfig{.layout = Layout::kFp8, .schemes = {scheme}};
@@ -182,8 +153,7 @@ absl::StatusOr<QuantizationConfig> ReadGptq(const ConfigFields& fields) {
   ASSIGN_OR_RETURN(scheme.is_symmetric, fields.Bool("sym", true));
   ASSIGN_OR_RETURN(config.has_act_order, fields.Bool("desc_act", false));
   for (const char* key : {"checkpoint_format", "format"}) {
-    ASSIGN_OR_RETURN(const std::string format,
-                     TextOf(fields, key, "gptq", {"gptq", "gptq_v2"}, "gptq, gptq_v2"));
+    ASSIGN_OR_RETURN(const std::string format, TextOf(fields, key, "gptq", "gptq, gptq_v2"));
     if (fields.Find(key) != nullptr) config.stores_zeros_less_one = format == "gptq";
   }
   RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
@@ -202,9 +172,9 @@ absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
   ASSIGN_OR_RETURN(scheme.group_size,
                    ReadGroupSize(fields, KeyOf(fields, "group_size", "q_group_size"), 128));
   for (const char* key : {"version", "format", "checkpoint_format"}) {
-    RETURN_IF_ERROR(TextOf(fields, key, "gemm", {"gemm"}, "gemm").status());
+    RETURN_IF_ERROR(TextOf(fields, key, "gemm", "gemm").status());
   }
-  RETURN_IF_ERROR(TextOf(fields, "backend", "autoawq", {"autoawq", "auto"}, "autoawq").status());
+  RETURN_IF_ERROR(TextOf(fields, "backend", "autoawq", "autoawq, auto", "autoawq").status());
   RETURN_IF_ERROR(fields.Only("pack_dtype", "int32"));
   RETURN_IF_ERROR(fields.Only("desc_act", false));
   // The zeros are stored in either case.
@@ -215,15 +185,12 @@ absl::StatusOr<QuantizationConfig> ReadAwq(const ConfigFields& fields) {
 }
 
 // ---- compressed-tensors ----
-constexpr const char* kCompressedFormats[] = {"pack-quantized", "int-quantized", "float-quantized",
-                                              "naive-quantized", "mixed-precision"};
-constexpr char kAllowedFormats[] =
+constexpr absl::string_view kCompressedFormats =
     "pack-quantized, int-quantized, float-quantized, naive-quantized, mixed-precision";
 
 absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   WeightScheme scheme;
-  ASSIGN_OR_RETURN(const std::string type,
-                   TextOf(fields, "type", "int", {"int", "float"}, "int, float"));
+  ASSIGN_OR_RETURN(const std::string type, TextOf(fields, "type", "int", "int, float"));
   scheme.is_float = type == "float";
   ASSIGN_OR_RETURN(scheme.bits, fields.Int("num_bits", scheme.is_float ? 8 : 1, 8, 8));
   ASSIGN_OR_RETURN(scheme.is_symmetric, fields.Bool("symmetric", true));
@@ -232,15 +199,14 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
   RETURN_IF_ERROR(fields.Only("dynamic", false));
   // With "group", the order of groups is in g_idx; the other values change nothing.
   if (const Json* const order = fields.Find("actorder"); order != nullptr && !order->is_boolean()) {
-    RETURN_IF_ERROR(TextOf(fields, "actorder", "", {"group", "weight", "dynamic", "static"},
+    RETURN_IF_ERROR(TextOf(fields, "actorder", "", "group, weight, dynamic, static",
                            "group, weight, dynamic, static, true, false")
                         .status());
   }
   ASSIGN_OR_RETURN(const int group_size, ReadGroupSize(fields, "group_size", 0));
-  ASSIGN_OR_RETURN(
-      const std::string strategy,
-      TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
-             {"tensor", "channel", "group", "block"}, "tensor, channel, group, block"));
+  ASSIGN_OR_RETURN(const std::string strategy,
+                   TextOf(fields, "strategy", group_size > 0 ? "group" : "tensor",
+                          "tensor, channel, group, block"));
   RETURN_IF_ERROR(CheckSectionKeys(fields, kHarmlessOfWeights));
   if (strategy == "group") {
     if (group_size == 0) return fields.Wrong("group_size", "an integer from 1 with strategy group");
@@ -259,10 +225,9 @@ absl::StatusOr<WeightScheme> ReadWeights(const ConfigFields& fields) {
 }
 
 absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
-  RETURN_IF_ERROR(TextOf(fields, "format", "", kCompressedFormats, kAllowedFormats).status());
-  RETURN_IF_ERROR(TextOf(fields, "quantization_status", "compressed", {"compressed", "frozen"},
-                         "compressed, frozen")
-                      .status());
+  RETURN_IF_ERROR(TextOf(fields, "format", "", kCompressedFormats).status());
+  RETURN_IF_ERROR(
+      TextOf(fields, "quantization_status", "compressed", "compressed, frozen").status());
   if (const Json* const sparsity = fields.Find("sparsity_config"); sparsity != nullptr) {
     const bool is_dense =
         SaysNothing(*sparsity) || (sparsity->is_object() && sparsity->contains("format") &&
@@ -277,8 +242,7 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
   QuantizationConfig config{.layout = Layout::kCompressedTensors};
   for (const auto& member : groups.object().items()) {
     ASSIGN_OR_RETURN(const ConfigFields of_group, groups.Object(member.key()));
-    RETURN_IF_ERROR(
-        TextOf(of_group, "format", "pack-quantized", kCompressedFormats, kAllowedFormats).status());
+    RETURN_IF_ERROR(TextOf(of_group, "format", "pack-quantized", kCompressedFormats).status());
     const bool has_weights = of_group.Find("weights") != nullptr;
     RETURN_IF_ERROR(CheckSectionKeys(of_group, kHarmlessOfGroup));
     if (!has_weights) continue;  // quantises only activations or the cache
@@ -293,7 +257,7 @@ absl::StatusOr<QuantizationConfig> ReadCompressed(const ConfigFields& fields) {
 // A quantisation method by its name in a configuration, with the keys that change nothing.
 struct Method {
   const char* name;
-  KeyNames harmless;
+  absl::string_view harmless;
   absl::StatusOr<QuantizationConfig> (*read)(const ConfigFields& fields);
 };
 constexpr Method kMethods[] = {{"fp8", kHarmlessOfFp8, ReadFp8},
@@ -344,9 +308,8 @@ absl::StatusOr<std::optional<QuantizationConfig>> ParseQuantization(const Json& 
 absl::StatusOr<QuantizationConfig> ParseHfQuantConfig(absl::string_view text,
                                                       const std::string& file) {
   ASSIGN_OR_RETURN(const SortedJson document, ParseJsonObject(text, file));
-  static constexpr const char* kKeys[] = {"producer", "quantization"};
   const ConfigFields fields(document, file);
-  RETURN_IF_ERROR(CheckSectionKeys(fields, kKeys));
+  RETURN_IF_ERROR(CheckSectionKeys(fields, "producer quantization"));
   ASSIGN_OR_RETURN(const ConfigFields section, fields.Object("quantization"));
   return ReadWith({"modelopt", kHarmlessOfModelopt, ReadModelopt}, section);
 }

@@ -4,17 +4,17 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/check.h"
 #include "base/json/json_text.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -50,15 +50,14 @@ constexpr ModuleNumbers kModuleNumbers[] = {
 
 // Scales and zero points of activations and caches. These are not quantised here as the checkpoint
 // was calibrated for.
-constexpr const char* kActivationSuffixes[] = {
-    ".activation_scale",  ".input_scale",       ".input_scale_ub", ".input_zero_point",
-    ".k_scale",           ".k_zero_point",      ".kv_scale",       ".output_scale",
-    ".output_zero_point", ".prob_output_scale", ".q_scale",        ".q_zero_point",
-    ".v_scale",           ".v_zero_point"};
+constexpr absl::string_view kActivationSuffixes =
+    ".activation_scale .input_scale .input_scale_ub .input_zero_point .k_scale .k_zero_point "
+    ".kv_scale .output_scale .output_zero_point .prob_output_scale .q_scale .q_zero_point "
+    ".v_scale .v_zero_point";
 
 bool IsOfActivations(const std::string& name) {
-  return std::any_of(std::begin(kActivationSuffixes), std::end(kActivationSuffixes),
-                     [&](const char* suffix) { return absl::EndsWith(name, suffix); });
+  return absl::c_any_of(absl::StrSplit(kActivationSuffixes, ' '),
+                        [&](absl::string_view suffix) { return absl::EndsWith(name, suffix); });
 }
 
 class QuantizedWeights final : public Weights {
