@@ -115,6 +115,25 @@ struct GgufBuilder {
   }
 };
 
+// The sizes that every model states.
+struct GgufSizes {
+  uint32_t layers = 1, hidden = 32, feed_forward = 64, context = 512, heads = 2, kv_heads = 1;
+};
+inline GgufBuilder GgufModel(const std::string& architecture, const GgufSizes& sizes) {
+  GgufBuilder file;
+  file.Set("general.architecture", GgufString(architecture));
+  for (const auto& [key, size] : {std::pair{".block_count", sizes.layers},
+                                  {".embedding_length", sizes.hidden},
+                                  {".feed_forward_length", sizes.feed_forward},
+                                  {".context_length", sizes.context},
+                                  {".attention.head_count", sizes.heads},
+                                  {".attention.head_count_kv", sizes.kv_heads}}) {
+    file.Set(architecture + key, GgufUint32(size));
+  }
+  file.Set(architecture + ".attention.layer_norm_rms_epsilon", GgufFloat32(1e-5f));
+  return file;
+}
+
 // Returns a small SentencePiece vocabulary without byte tokens.
 inline GgufBuilder PiecesFile() {
   GgufBuilder file;

@@ -2,9 +2,7 @@
 // [groups, outputs]. A word of the first two holds eight 4-bit codes, lowest bits first, in the
 // order of kAwqPlaces. Reference: AutoAWQ's linear modules.
 #include <memory>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/grouped_matrix.h"
 

@@ -5,7 +5,6 @@
 // streams store them with half of the range added. Reference: compressed-tensors' compressors.
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"

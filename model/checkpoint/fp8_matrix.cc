@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

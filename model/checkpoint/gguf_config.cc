@@ -27,11 +27,185 @@
 namespace tandem {
 namespace {
 
-class GgufRopeReader {
- public:
-  GgufRopeReader(const GgufKeys& keys, ModelConfig* model) : keys_(keys), model_(*model) {}
+// Keys that would change the result. A key with a neutral value must have that value or be absent;
+// a key without one must be absent. llama.cpp reads some of them only for other architectures, but
+// a file that has such a key means it. Keys with a `family` are checked for that family only.
+constexpr struct {
+  absl::string_view key;
+  std::optional<double> neutral;
+  absl::string_view family = "";
+} kNeutral[] = {{"attention.clamp_kqv", 0},
+                {"attention.max_alibi_bias", 0},
+                {"attention.sliding_window", 0, "olmo2"},
+                {"deepstack_mapping", std::nullopt, "granite"},
+                {"expert_gating_func", 1},
+                {"expert_shared_count", 0},
+                {"expert_weights_scale", 1},
+                {"nextn_predict_layers", 0},
+                {"rope.dimension_sections", std::nullopt, "glm4"},
+                {"rope.scaling.yarn_beta_fast", 32},
+                {"rope.scaling.yarn_beta_slow", 1},
+                {"rope.scaling.yarn_log_multiplier", 0}};
 
-  absl::Status Read() {
+constexpr char kGgufExpertCount[] = "expert_count";
+
+// Reads the keys of the file's architecture, without its prefix: "llama.block_count" as
+// "block_count".
+class ConfigReader {
+ public:
+  explicit ConfigReader(const GgufKeys& keys)
+      : keys_(keys), family_(keys.family()), model_(family_.NewConfig()) {}
+
+  absl::StatusOr<ModelConfig> Read() {
+    RETURN_IF_ERROR(ReadSizes());
+    RETURN_IF_ERROR(ReadExperts());
+    RETURN_IF_ERROR(ReadHeads());
+    RETURN_IF_ERROR(ReadWindows());
+    RETURN_IF_ERROR(ReadRope());
+    RETURN_IF_ERROR(ReadScales());
+    RETURN_IF_ERROR(ReadHead());
+    RETURN_IF_ERROR(ReadBiases());
+    if (model_.is_draft_head()) {
+      RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
+    } else if (const GgufFile& file = keys_.file(); file.Has(kGgufDraftMask)) {
+      ASSIGN_OR_RETURN(model_.mask_token,
+                       file.GetInteger(kGgufDraftMask, 0, model_.vocab_size - 1));
+    }
+    RETURN_IF_ERROR(CheckNeutral());
+    RETURN_IF_ERROR(ReadEnds());
+    return std::move(model_);
+  }
+
+ private:
+  absl::Status ReadSizes() {
+    ASSIGN_OR_RETURN(model_.num_layers, keys_.Int("block_count", 1, kMaxLayers));
+    ASSIGN_OR_RETURN(model_.hidden_size, keys_.Int("embedding_length", 1, kMaxHidden));
+    ASSIGN_OR_RETURN(model_.intermediate_size, keys_.Int("feed_forward_length", 1, kMaxHidden));
+    ASSIGN_OR_RETURN(model_.context_length, keys_.Int("context_length", 1, kMaxContext));
+    ASSIGN_OR_RETURN(model_.rms_norm_epsilon, keys_.Number(model_.norm_form == NormForm::kRms
+                                                               ? "attention.layer_norm_rms_epsilon"
+                                                               : "attention.layer_norm_epsilon",
+                                                           kMinEpsilon, 1.0));
+    const GgufTensor* const embedding = keys_.Tensor("token_embd.weight");
+    model_.has_own_embedding = model_.is_draft_head() && embedding != nullptr;
+    if (model_.is_draft_head() && embedding == nullptr) {
+      ASSIGN_OR_RETURN(model_.vocab_size, GgufTargetVocabulary(keys_));
+      return absl::OkStatus();
+    }
+    if (embedding == nullptr) return keys_.NoTensor("token_embd.weight");
+    if (embedding->shape.size() != 2 || embedding->shape[0] > kMaxVocab) {
+      return keys_.WrongTensor(*embedding, absl::StrCat("shape ", ShapeText(embedding->shape)),
+                               absl::StrCat("[at most ", kMaxVocab, ", ", model_.hidden_size, "]"));
+    }
+    model_.vocab_size = static_cast<int>(embedding->shape[0]);
+    return absl::OkStatus();
+  }
+
+  // The reference has experts in every layer and normalises their weights to a sum of 1.
+  absl::Status ReadExperts() {
+    constexpr char kSize[] = "expert_feed_forward_length";
+    constexpr char kGroups[] = "expert_group_count";
+    ASSIGN_OR_RETURN(model_.num_experts, GgufExpertCount(keys_.file(), family_));
+    if (model_.num_experts == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(model_.experts_per_row, keys_.Int("expert_used_count", 1, model_.num_experts));
+    model_.expert_layers.assign(model_.num_layers, true);
+    model_.renormalises_experts = true;
+    model_.expert_size = model_.intermediate_size;
+    if (family_.expert_rule == ExpertRule::kSparseSteps) {
+      const int share = std::max(1, model_.intermediate_size / model_.experts_per_row);
+      ASSIGN_OR_RETURN(const int size, keys_.Int(kSize, 0, kMaxHidden, share));
+      model_.expert_size = size == 0 ? share : size;
+    }
+    ASSIGN_OR_RETURN(const int groups, keys_.Int(kGroups, 0, kMaxExperts, 0));
+    if (groups > 1) return keys_.WouldChange(kGroups, groups, "0, 1");
+    return CheckIsTrue("expert_weights_norm");
+  }
+
+  absl::Status ReadHeads() {
+    ASSIGN_OR_RETURN(model_.num_heads, keys_.Int("attention.head_count", 1, kMaxHeads));
+    ASSIGN_OR_RETURN(model_.num_kv_heads,
+                     keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
+    if (model_.num_heads % model_.num_kv_heads != 0) {
+      return keys_.KeyNotAllowed("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
+                                 absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
+                                              keys_.FullName("attention.head_count")));
+    }
+    if (!keys_.Has("attention.key_length") && model_.hidden_size % model_.num_heads != 0) {
+      return keys_.KeyNotAllowed(
+          "attention.key_length", "nothing",
+          absl::StrCat("an even integer, as ", keys_.FullName("embedding_length"), " ",
+                       model_.hidden_size, " is not a multiple of ", model_.num_heads, " heads"));
+    }
+    const int even_share = model_.hidden_size / model_.num_heads;
+    ASSIGN_OR_RETURN(model_.head_dim,
+                     keys_.Int("attention.key_length", 1, kMaxHeadDim, even_share));
+    if (model_.head_dim % 2 != 0 || model_.head_dim > kMaxHeadDim || model_.head_dim == 0) {
+      return keys_.KeyNotAllowed("attention.key_length", absl::StrCat(model_.head_dim),
+                                 absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
+    }
+    if (keys_.form().heads_fill_rows && model_.head_dim != even_share) {
+      return keys_.KeyNotAllowed(
+          "attention.key_length", absl::StrCat(model_.head_dim),
+          absl::StrCat(even_share, ", so that the heads fill ", keys_.FullName("embedding_length"),
+                       " ", model_.hidden_size));
+    }
+    ASSIGN_OR_RETURN(const int value_length,
+                     keys_.Int("attention.value_length", 1, kMaxHeadDim, even_share));
+    if (value_length != model_.head_dim) {
+      return keys_.KeyNotAllowed("attention.value_length", absl::StrCat(value_length),
+                                 absl::StrCat(model_.head_dim, ", the length of a key"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads which layers have a sliding window, and derives the rotation of each layer.
+  absl::Status ReadWindows() {
+    constexpr char kKey[] = "attention.sliding_window";
+    constexpr char kPattern[] = "attention.sliding_window_pattern";
+    model_.windows.assign(model_.num_layers, 0);
+    // Mixtral uses the rule of llama.
+    const WindowRule rule =
+        FamilyOfGguf(keys_.form().architecture, /*has_experts=*/false)->window_rule;
+    const bool has_pattern = rule == WindowRule::kPattern;
+    int window = keys_.form().window;
+    // For other rules the key means nothing: some converters write it even for models without a
+    // window.
+    const bool is_read = has_pattern || rule == WindowRule::kEveryLayer;
+    if (is_read && (keys_.Has(kKey) || window < 0)) {
+      const int least = window == 0 ? 0 : 1;
+      ASSIGN_OR_RETURN(window, keys_.Int(kKey, least, kMaxContext));
+    }
+    std::vector<bool> slides(model_.num_layers, true);
+    if (has_pattern) {
+      ASSIGN_OR_RETURN(slides, ReadPattern(kPattern));
+    }
+    constexpr int kUnrotated = 4;  // every fourth layer; GGUF files do not store the list
+    for (int layer = 0; layer < model_.num_layers; ++layer) {
+      if (slides[layer]) model_.windows[layer] = window;
+      model_.rotations.push_back(
+          family_.RotationOf(model_.windows[layer] > 0, (layer + 1) % kUnrotated != 0));
+    }
+    return absl::OkStatus();
+  }
+
+  // Returns [num_layers], from a list, or from a number n: all layers but each n-th slide.
+  absl::StatusOr<std::vector<bool>> ReadPattern(const char* key) const {
+    std::vector<bool> slides(model_.num_layers);
+    if (keys_.IsArray(key)) {
+      ASSIGN_OR_RETURN(const std::vector<bool> list, keys_.Bools(key));
+      if (list.size() == slides.size()) return list;
+      return keys_.KeyNotAllowed(key, absl::StrCat(list.size(), " elements"),
+                                 absl::StrCat("one for each of the ", slides.size(), " layers"));
+    }
+    ASSIGN_OR_RETURN(const int pattern, keys_.Int(key, 0, kMaxLayers, family_.window_pattern));
+    for (int layer = 0; layer < model_.num_layers; ++layer) {
+      slides[layer] = pattern == 0 || (layer + 1) % pattern != 0;
+    }
+    return slides;
+  }
+
+  // Reads the rotary embeddings and rotary_dim as llama.cpp does. Yarn also lengthens the context.
+  absl::Status ReadRope() {
     RopeConfig& rope = model_.rope;
     constexpr char kBase[] = "rope.freq_base";
     constexpr char kLocalBase[] = "rope.freq_base_swa";
@@ -51,7 +225,6 @@ class GgufRopeReader {
     return ReadDivisors();
   }
 
- private:
   absl::Status ReadRotaryDim() {
     constexpr char kKey[] = "rope.dimension_count";
     ASSIGN_OR_RETURN(model_.rotary_dim, keys_.Int(kKey, 1, kMaxHeadDim, model_.head_dim));
@@ -183,210 +356,6 @@ class GgufRopeReader {
       }
     }
     return divisors;
-  }
-
-  const GgufKeys& keys_;
-  ModelConfig& model_;
-};
-
-// Fills in the rotary embeddings and rotary_dim from the keys and tensors of a GGUF file, as
-// llama.cpp reads them. Yarn also lengthens the context. REQUIRES: head_dim and context_length have
-// been read.
-absl::Status ReadGgufRope(const GgufKeys& keys, ModelConfig* model) {
-  return GgufRopeReader(keys, model).Read();
-}
-
-// Keys that would change the result. A key with a neutral value must have that value or be absent;
-// a key without one must be absent. llama.cpp reads some of them only for other architectures, but
-// a file that has such a key means it. Keys with a `family` are checked for that family only.
-constexpr struct {
-  absl::string_view key;
-  std::optional<double> neutral;
-  absl::string_view family = "";
-} kNeutral[] = {{"attention.clamp_kqv", 0},
-                {"attention.max_alibi_bias", 0},
-                {"attention.sliding_window", 0, "olmo2"},
-                {"deepstack_mapping", std::nullopt, "granite"},
-                {"expert_gating_func", 1},
-                {"expert_shared_count", 0},
-                {"expert_weights_scale", 1},
-                {"nextn_predict_layers", 0},
-                {"rope.dimension_sections", std::nullopt, "glm4"},
-                {"rope.scaling.yarn_beta_fast", 32},
-                {"rope.scaling.yarn_beta_slow", 1},
-                {"rope.scaling.yarn_log_multiplier", 0}};
-
-constexpr char kGgufExpertCount[] = "expert_count";
-
-// Reads the keys of the file's architecture, without its prefix: "llama.block_count" as
-// "block_count".
-class ConfigReader {
- public:
-  explicit ConfigReader(const GgufKeys& keys)
-      : keys_(keys), family_(keys.family()), model_(family_.NewConfig()) {}
-
-  absl::StatusOr<ModelConfig> Read() {
-    RETURN_IF_ERROR(ReadSizes());
-    RETURN_IF_ERROR(ReadExperts());
-    RETURN_IF_ERROR(ReadHeads());
-    RETURN_IF_ERROR(ReadWindows());
-    RETURN_IF_ERROR(ReadGgufRope(keys_, &model_));
-    RETURN_IF_ERROR(ReadScales());
-    RETURN_IF_ERROR(ReadHead());
-    RETURN_IF_ERROR(ReadBiases());
-    if (model_.is_draft_head()) {
-      RETURN_IF_ERROR(ReadGgufHead(keys_, &model_));
-    } else if (const GgufFile& file = keys_.file(); file.Has(kGgufDraftMask)) {
-      ASSIGN_OR_RETURN(model_.mask_token,
-                       file.GetInteger(kGgufDraftMask, 0, model_.vocab_size - 1));
-    }
-    RETURN_IF_ERROR(CheckNeutral());
-    RETURN_IF_ERROR(ReadEnds());
-    return std::move(model_);
-  }
-
- private:
-  absl::Status ReadSizes() {
-    ASSIGN_OR_RETURN(model_.num_layers, keys_.Int("block_count", 1, kMaxLayers));
-    ASSIGN_OR_RETURN(model_.hidden_size, keys_.Int("embedding_length", 1, kMaxHidden));
-    ASSIGN_OR_RETURN(model_.intermediate_size, keys_.Int("feed_forward_length", 1, kMaxHidden));
-    ASSIGN_OR_RETURN(model_.context_length, keys_.Int("context_length", 1, kMaxContext));
-    ASSIGN_OR_RETURN(const double epsilon, keys_.Number(model_.norm_form == NormForm::kRms
-                                                            ? "attention.layer_norm_rms_epsilon"
-                                                            : "attention.layer_norm_epsilon",
-                                                        kMinEpsilon, 1.0));
-    model_.rms_norm_epsilon = static_cast<float>(epsilon);
-    const GgufTensor* const embedding = keys_.Tensor("token_embd.weight");
-    model_.has_own_embedding = model_.is_draft_head() && embedding != nullptr;
-    if (model_.is_draft_head() && embedding == nullptr) {
-      ASSIGN_OR_RETURN(model_.vocab_size, GgufTargetVocabulary(keys_));
-      return absl::OkStatus();
-    }
-    if (embedding == nullptr) return keys_.NoTensor("token_embd.weight");
-    if (embedding->shape.size() != 2 || embedding->shape[0] > kMaxVocab) {
-      return keys_.WrongTensor(*embedding, absl::StrCat("shape ", ShapeText(embedding->shape)),
-                               absl::StrCat("[at most ", kMaxVocab, ", ", model_.hidden_size, "]"));
-    }
-    model_.vocab_size = static_cast<int>(embedding->shape[0]);
-    return absl::OkStatus();
-  }
-
-  // The reference has experts in every layer and normalises their weights to a sum of 1.
-  absl::Status ReadExperts() {
-    constexpr char kSize[] = "expert_feed_forward_length";
-    constexpr char kGroups[] = "expert_group_count";
-    ASSIGN_OR_RETURN(model_.num_experts, GgufExpertCount(keys_.file(), family_));
-    if (model_.num_experts == 0) return absl::OkStatus();
-    ASSIGN_OR_RETURN(model_.experts_per_row, keys_.Int("expert_used_count", 1, model_.num_experts));
-    model_.expert_layers.assign(model_.num_layers, true);
-    model_.renormalises_experts = true;
-    model_.expert_size = model_.intermediate_size;
-    if (family_.expert_rule == ExpertRule::kSparseSteps) {
-      const int share = std::max(1, model_.intermediate_size / model_.experts_per_row);
-      ASSIGN_OR_RETURN(const int size, keys_.Int(kSize, 0, kMaxHidden, share));
-      model_.expert_size = size == 0 ? share : size;
-    }
-    ASSIGN_OR_RETURN(const int groups, keys_.Int(kGroups, 0, kMaxExperts, 0));
-    if (groups > 1) return keys_.WouldChange(kGroups, groups, "0, 1");
-    return CheckIsTrue("expert_weights_norm");
-  }
-
-  absl::Status ReadHeads() {
-    ASSIGN_OR_RETURN(model_.num_heads, keys_.Int("attention.head_count", 1, kMaxHeads));
-    ASSIGN_OR_RETURN(model_.num_kv_heads,
-                     keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
-    if (model_.num_heads % model_.num_kv_heads != 0) {
-      return keys_.KeyNotAllowed("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
-                                 absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
-                                              keys_.FullName("attention.head_count")));
-    }
-    if (!keys_.Has("attention.key_length") && model_.hidden_size % model_.num_heads != 0) {
-      return keys_.KeyNotAllowed(
-          "attention.key_length", "nothing",
-          absl::StrCat("an even integer, as ", keys_.FullName("embedding_length"), " ",
-                       model_.hidden_size, " is not a multiple of ", model_.num_heads, " heads"));
-    }
-    const int even_share = model_.hidden_size / model_.num_heads;
-    ASSIGN_OR_RETURN(model_.head_dim,
-                     keys_.Int("attention.key_length", 1, kMaxHeadDim, even_share));
-    if (model_.head_dim % 2 != 0 || model_.head_dim > kMaxHeadDim || model_.head_dim == 0) {
-      return keys_.KeyNotAllowed("attention.key_length", absl::StrCat(model_.head_dim),
-                                 absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
-    }
-    if (keys_.form().heads_fill_rows && model_.head_dim != even_share) {
-      return keys_.KeyNotAllowed(
-          "attention.key_length", absl::StrCat(model_.head_dim),
-          absl::StrCat(even_share, ", so that the heads fill ", keys_.FullName("embedding_length"),
-                       " ", model_.hidden_size));
-    }
-    ASSIGN_OR_RETURN(const int value_length,
-                     keys_.Int("attention.value_length", 1, kMaxHeadDim, even_share));
-    if (value_length != model_.head_dim) {
-      return keys_.KeyNotAllowed("attention.value_length", absl::StrCat(value_length),
-                                 absl::StrCat(model_.head_dim, ", the length of a key"));
-    }
-    return absl::OkStatus();
-  }
-
-  // Reads which layers have a sliding window, and derives the rotation of each layer.
-  absl::Status ReadWindows() {
-    constexpr char kKey[] = "attention.sliding_window";
-    constexpr char kPattern[] = "attention.sliding_window_pattern";
-    model_.windows.assign(model_.num_layers, 0);
-    model_.rotations.resize(model_.num_layers);
-    // Mixtral uses the rule of llama.
-    const WindowRule rule =
-        FamilyOfGguf(keys_.form().architecture, /*has_experts=*/false)->window_rule;
-    const bool has_pattern = rule == WindowRule::kPattern;
-    int window = keys_.form().window;
-    // For other rules the key means nothing: some converters write it even for models without a
-    // window.
-    const bool is_read = has_pattern || rule == WindowRule::kEveryLayer;
-    if (is_read && (keys_.Has(kKey) || window < 0)) {
-      const int least = window == 0 ? 0 : 1;
-      ASSIGN_OR_RETURN(window, keys_.Int(kKey, least, kMaxContext));
-    }
-    std::vector<bool> slides(model_.num_layers, true);
-    if (has_pattern) {
-      ASSIGN_OR_RETURN(slides, ReadPattern(kPattern));
-    }
-    for (int layer = 0; layer < model_.num_layers; ++layer) {
-      if (slides[layer]) model_.windows[layer] = window;
-      model_.rotations[layer] = RotationOf(layer);
-    }
-    return absl::OkStatus();
-  }
-
-  // Returns [num_layers], from a list, or from a number n: all layers but each n-th slide.
-  absl::StatusOr<std::vector<bool>> ReadPattern(const char* key) const {
-    std::vector<bool> slides(model_.num_layers);
-    if (keys_.IsArray(key)) {
-      ASSIGN_OR_RETURN(const std::vector<bool> list, keys_.Bools(key));
-      if (list.size() == slides.size()) return list;
-      return keys_.KeyNotAllowed(key, absl::StrCat(list.size(), " elements"),
-                                 absl::StrCat("one for each of the ", slides.size(), " layers"));
-    }
-    ASSIGN_OR_RETURN(const int pattern, keys_.Int(key, 0, kMaxLayers, family_.window_pattern));
-    for (int layer = 0; layer < model_.num_layers; ++layer) {
-      slides[layer] = pattern == 0 || (layer + 1) % pattern != 0;
-    }
-    return slides;
-  }
-
-  LayerRotation RotationOf(int layer) const {
-    constexpr int kUnrotated = 4;  // every fourth layer; GGUF files do not store the list
-    const bool slides = model_.windows[layer] > 0;
-    switch (family_.rotation_rule) {
-      case RotationRule::kEveryLayer:
-        break;
-      case RotationRule::kLocalWindows:
-        return slides ? LayerRotation::kLocal : LayerRotation::kMain;
-      case RotationRule::kOnlyWindows:
-        return slides ? LayerRotation::kMain : LayerRotation::kNone;
-      case RotationRule::kListedLayers:
-        return (layer + 1) % kUnrotated != 0 ? LayerRotation::kMain : LayerRotation::kNone;
-    }
-    return LayerRotation::kMain;
   }
 
   // Reads a multiplier. Returns `if_absent` if the key is absent or, as in the reference, 0. A

@@ -30,15 +30,7 @@ namespace {
 
 // A model with all keys of a configuration, and with values and tensors of many kinds.
 GgufBuilder Sample() {
-  GgufBuilder file;
-  file.Set("general.architecture", GgufString("llama"));
-  file.Set("llama.block_count", GgufUint32(1));
-  file.Set("llama.embedding_length", GgufUint32(32));
-  file.Set("llama.feed_forward_length", GgufUint32(64));
-  file.Set("llama.context_length", GgufUint32(512));
-  file.Set("llama.attention.head_count", GgufUint32(2));
-  file.Set("llama.attention.head_count_kv", GgufUint32(1));
-  file.Set("llama.attention.layer_norm_rms_epsilon", GgufFloat32(1e-5f));
+  GgufBuilder file = GgufModel("llama", {});
   file.Set("llama.rope.scaling.type", GgufString("linear"));
   file.Set("llama.rope.scaling.factor", GgufFloat32(2));
   file.Set("tokenizer.ggml.add_bos_token", GgufBool(true));

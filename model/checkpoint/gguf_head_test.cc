@@ -14,6 +14,7 @@
 #include "model/checkpoint/head_config.h"
 #include "model/checkpoint/model_tensors.h"
 #include "tests/gguf_builder.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -27,14 +28,8 @@ constexpr uint32_t kInt64 = 27;
 // A head as llama.cpp's converter lays one out: hidden size 4, one attention head of 4, a target of
 // hidden size 6 with 9 tokens, of which the head's logits cover 2.
 GgufBuilder SampleHead() {
-  GgufBuilder file;
-  file.Set("general.architecture", GgufString("eagle3"));
-  file.Set("eagle3.block_count", GgufUint32(1));
-  file.Set("eagle3.embedding_length", GgufUint32(4));
-  file.Set("eagle3.feed_forward_length", GgufUint32(5));
-  file.Set("eagle3.context_length", GgufUint32(64));
-  file.Set("eagle3.attention.head_count", GgufUint32(1));
-  file.Set("eagle3.attention.layer_norm_rms_epsilon", GgufFloat32(1e-5f));
+  GgufBuilder file =
+      GgufModel("eagle3", {.hidden = 4, .feed_forward = 5, .context = 64, .heads = 1});
   file.Set("eagle3.vocab_size", GgufUint32(9));
   file.Set("eagle3.extract_layers", GgufArray(5, 3, GgufNumbers<int32_t>({2, 5, 7})));
   file.Set("eagle3.target_hidden_size", GgufUint32(6));
@@ -102,9 +97,8 @@ void RemoveTensor(GgufBuilder* file, const std::string& name) {
 }
 
 TEST(GgufHead, ReadsKeysAndTensors) {
-  const auto read = ReadHeadOf(SampleHead());
-  ASSERT_TRUE(read.ok()) << read.status();
-  const ModelConfig& config = read->config;
+  ASSERT_OK_AND_ASSIGN(const auto read, ReadHeadOf(SampleHead()));
+  const ModelConfig& config = read.config;
   EXPECT_EQ(config.family, "eagle3");
   EXPECT_EQ(config.state_input, StateInput::kNextToEmbedding);
   EXPECT_EQ(config.vocab_size, 9);
@@ -116,15 +110,15 @@ TEST(GgufHead, ReadsKeysAndTensors) {
   EXPECT_FALSE(config.norms_states);
   EXPECT_FALSE(config.has_own_embedding);
   EXPECT_FALSE(config.tied_embeddings);
-  EXPECT_THAT(*read->weights->GetIntegers("d2t", 2), ElementsAre(3, 8));  // absolute ids
-  EXPECT_TRUE(read->weights->Get("fc.weight", {4, 18}).ok());
-  EXPECT_TRUE(read->weights->Get("model.layers.0.hidden_norm.weight", {4}).ok());
+  EXPECT_THAT(*read.weights->GetIntegers("d2t", 2), ElementsAre(3, 8));  // absolute ids
+  EXPECT_TRUE(read.weights->Get("fc.weight", {4, 18}).ok());
+  EXPECT_TRUE(read.weights->Get("model.layers.0.hidden_norm.weight", {4}).ok());
   // Neighbouring rows 2 i and 2 i + 1 of the file become rows i and i + 2.
-  const auto query = read->weights->Get("model.layers.0.self_attn.q_proj.weight", {4, 8});
-  ASSERT_TRUE(query.ok()) << query.status();
+  ASSERT_OK_AND_ASSIGN(const auto query,
+                       read.weights->Get("model.layers.0.self_attn.q_proj.weight", {4, 8}));
   std::vector<float> first_elements;
   for (int row = 0; row < 4; ++row) {
-    first_elements.push_back(static_cast<const float*>(query->data)[8 * row]);
+    first_elements.push_back(static_cast<const float*>(query.data)[8 * row]);
   }
   EXPECT_THAT(first_elements, ElementsAre(0, 16, 8, 24));
 }
@@ -138,16 +132,15 @@ TEST(GgufHead, UsesDefaultsForAbsentKeysAndTensors) {
   file.Set("tokenizer.ggml.tokens", GgufStrings({"a", "b", "c"}));
   RemoveTensor(&file, "output.weight");
   RemoveTensor(&file, "d2t");
-  const auto read = ReadHeadOf(file);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->config.vocab_size, 3);
-  EXPECT_EQ(read->config.draft_vocab_size, 3);
-  EXPECT_EQ(read->config.target_hidden_size, 4);
-  EXPECT_THAT(read->config.target_layers, IsEmpty());
-  EXPECT_EQ(read->config.num_states, 3);
-  EXPECT_FALSE(read->config.norms_residual);
-  EXPECT_TRUE(read->config.tied_embeddings);
-  EXPECT_EQ(read->weights->GetIntegers("d2t", 3).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_OK_AND_ASSIGN(const auto read, ReadHeadOf(file));
+  EXPECT_EQ(read.config.vocab_size, 3);
+  EXPECT_EQ(read.config.draft_vocab_size, 3);
+  EXPECT_EQ(read.config.target_hidden_size, 4);
+  EXPECT_THAT(read.config.target_layers, IsEmpty());
+  EXPECT_EQ(read.config.num_states, 3);
+  EXPECT_FALSE(read.config.norms_residual);
+  EXPECT_TRUE(read.config.tied_embeddings);
+  EXPECT_EQ(read.weights->GetIntegers("d2t", 3).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(GgufHead, ReadsAnOptionalEmbeddingAndStatesNorm) {
@@ -155,11 +148,10 @@ TEST(GgufHead, ReadsAnOptionalEmbeddingAndStatesNorm) {
   file.Set("eagle3.vocab_size", "");
   file.AddFloats("token_embd.weight", {4, 9}, std::vector<float>(36));
   file.AddFloats("input_norm.weight", {18}, std::vector<float>(18));
-  const auto read = ReadHeadOf(file);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_TRUE(read->config.has_own_embedding);
-  EXPECT_TRUE(read->config.norms_states);
-  EXPECT_EQ(read->config.vocab_size, 9);
+  ASSERT_OK_AND_ASSIGN(const auto read, ReadHeadOf(file));
+  EXPECT_TRUE(read.config.has_own_embedding);
+  EXPECT_TRUE(read.config.norms_states);
+  EXPECT_EQ(read.config.vocab_size, 9);
 }
 
 TEST(GgufHead, ErrorsNameTheKeyOrTensor) {

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/json/json_text.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
 #include "model/checkpoint/gguf.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -68,9 +69,8 @@ GgufBuilder GoodGguf() {
 
 TEST(Gguf, ReadsValuesOfEveryKind) {
   const std::string bytes = GoodGguf().Bytes();
-  const auto file = GgufFile::Parse(GgufBytes(bytes), "x.gguf");
-  ASSERT_TRUE(file.ok()) << file.status();
-  const GgufFile& gguf = **file;
+  ASSERT_OK_AND_ASSIGN(const auto file, GgufFile::Parse(GgufBytes(bytes), "x.gguf"));
+  const GgufFile& gguf = *file;
   EXPECT_EQ(gguf.path(), "x.gguf");
   EXPECT_TRUE(gguf.Has("u8"));
   EXPECT_FALSE(gguf.Has("u9"));
@@ -111,9 +111,8 @@ TEST(Gguf, NamesTheMissingOrWrongValue) {
   builder.Set("farther", GgufArray(10, 1, GgufNumber(~uint64_t{0})));
   builder.Set("bools", GgufArray(7, 1, "\1"));
   const std::string bytes = builder.Bytes();
-  const auto file = GgufFile::Parse(GgufBytes(bytes), "x.gguf");
-  ASSERT_TRUE(file.ok()) << file.status();
-  const GgufFile& gguf = **file;
+  ASSERT_OK_AND_ASSIGN(const auto file, GgufFile::Parse(GgufBytes(bytes), "x.gguf"));
+  const GgufFile& gguf = *file;
   const auto expect_missing = [](const absl::Status& status) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
     EXPECT_THAT(std::string(status.message()),
@@ -170,9 +169,8 @@ TEST(Gguf, NamesTheMissingOrWrongValue) {
 
 TEST(Gguf, ReadsTensors) {
   const std::string bytes = GoodGguf().Bytes();
-  const auto file = GgufFile::Parse(GgufBytes(bytes), "x.gguf");
-  ASSERT_TRUE(file.ok()) << file.status();
-  const std::vector<GgufTensor>& tensors = (*file)->tensors();
+  ASSERT_OK_AND_ASSIGN(const auto file, GgufFile::Parse(GgufBytes(bytes), "x.gguf"));
+  const std::vector<GgufTensor>& tensors = file->tensors();
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_EQ(tensors[0].name, "a.weight");
   EXPECT_THAT(tensors[0].shape, ElementsAre(2, 3));  // innermost last
@@ -355,10 +353,9 @@ TEST(Gguf, ReadsEveryTypeWithItsSize) {
     const std::string bytes(3 * 2 * type.bytes, 'b');
     file.tensors.push_back({"w", {uint64_t(2 * type.inputs), 3}, type.number, bytes});
     std::string whole = file.Bytes();
-    const auto read = GgufFile::Parse(GgufBytes(whole), "x.gguf");
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ((*read)->tensors()[0].dtype, type.dtype);
-    EXPECT_EQ((*read)->tensors()[0].bytes.size(), bytes.size());
+    ASSERT_OK_AND_ASSIGN(const auto read, GgufFile::Parse(GgufBytes(whole), "x.gguf"));
+    EXPECT_EQ(read->tensors()[0].dtype, type.dtype);
+    EXPECT_EQ(read->tensors()[0].bytes.size(), bytes.size());
     whole.pop_back();
     ExpectGgufRefused(whole, "allowed: up to ");
   }
@@ -429,13 +426,12 @@ TEST_F(GgufFolder, ReadsAllPartsFromTheFirstOne) {
     Write(absl::StrCat("m-0000", i + 1, "-of-00003.gguf"),
           Part(i, 3, absl::StrCat("t", i)).Bytes());
   }
-  const auto file = GgufFile::Open(Path("m-00001-of-00003.gguf"));
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ((*file)->path(), Path("m-00001-of-00003.gguf"));
-  EXPECT_EQ(*(*file)->GetString("general.architecture"), "llama");
-  ASSERT_EQ((*file)->tensors().size(), 3u);
+  ASSERT_OK_AND_ASSIGN(const auto file, GgufFile::Open(Path("m-00001-of-00003.gguf")));
+  EXPECT_EQ(file->path(), Path("m-00001-of-00003.gguf"));
+  EXPECT_EQ(*file->GetString("general.architecture"), "llama");
+  ASSERT_EQ(file->tensors().size(), 3u);
   for (int i = 0; i < 3; ++i) {
-    const GgufTensor& tensor = (*file)->tensors()[i];
+    const GgufTensor& tensor = file->tensors()[i];
     EXPECT_EQ(tensor.name, absl::StrCat("t", i));
     EXPECT_EQ(*tensor.path, Path(absl::StrCat("m-0000", i + 1, "-of-00003.gguf")));
     EXPECT_EQ(*reinterpret_cast<const float*>(tensor.bytes.data()), i);

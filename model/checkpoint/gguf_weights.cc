@@ -1,6 +1,5 @@
 #include "model/checkpoint/gguf_weights.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <utility>

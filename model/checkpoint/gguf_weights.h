@@ -1,7 +1,6 @@
 #ifndef TANDEM_MODEL_CHECKPOINT_GGUF_WEIGHTS_H_
 #define TANDEM_MODEL_CHECKPOINT_GGUF_WEIGHTS_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -17,6 +17,7 @@
 #include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
 #include "tests/golden_file.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -44,20 +45,9 @@ class GgufWeightsTest : public FolderTest {
   // Two query heads of 4 elements, one head of keys and values, hidden size 2, and no tensors of
   // the layer.
   static GgufBuilder Model(const std::string& architecture) {
-    GgufBuilder file;
-    const auto set = [&](const std::string& key, const std::string& value) {
-      file.Set(absl::StrCat(architecture, ".", key), value);
-    };
-    file.Set("general.architecture", GgufString(architecture));
-    set("block_count", GgufUint32(1));
-    set("embedding_length", GgufUint32(2));
-    set("feed_forward_length", GgufUint32(2));
-    set("context_length", GgufUint32(8));
-    set("attention.head_count", GgufUint32(2));
-    set("attention.head_count_kv", GgufUint32(1));
-    set("attention.key_length", GgufUint32(4));
-    set("attention.value_length", GgufUint32(4));
-    set("attention.layer_norm_rms_epsilon", GgufFloat32(1e-5f));
+    GgufBuilder file = GgufModel(architecture, {.hidden = 2, .feed_forward = 2, .context = 8});
+    file.Set(architecture + ".attention.key_length", GgufUint32(4));
+    file.Set(architecture + ".attention.value_length", GgufUint32(4));
     file.AddFloats("token_embd.weight", {2, 3}, {1, 2, 3, 4, 5, 6});
     return file;
   }
@@ -88,9 +78,8 @@ class GgufWeightsTest : public FolderTest {
 };
 
 TEST_F(GgufWeightsTest, GivesTensorsTheNamesOfAFolder) {
-  const auto weights = Weights::Open(GoldenGgufPath("llama-small.F32.gguf"));
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::vector<std::string> names = (*weights)->names();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(GoldenGgufPath("llama-small.F32.gguf")));
+  const std::vector<std::string> names = weights->names();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_THAT(names, SizeIs(3 + 2 * 9));
   for (const char* const name :
@@ -101,18 +90,17 @@ TEST_F(GgufWeightsTest, GivesTensorsTheNamesOfAFolder) {
         "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
         "model.layers.1.mlp.down_proj.weight"}) {
     EXPECT_THAT(names, Contains(name));
-    EXPECT_TRUE((*weights)->Has(name));
+    EXPECT_TRUE(weights->Has(name));
   }
-  EXPECT_FALSE((*weights)->Has("token_embd.weight"));
-  EXPECT_EQ((*weights)->num_elements("model.layers.0.mlp.down_proj.weight"), 64 * 96);
+  EXPECT_FALSE(weights->Has("token_embd.weight"));
+  EXPECT_EQ(weights->num_elements("model.layers.0.mlp.down_proj.weight"), 64 * 96);
   EXPECT_EQ(
-      (*weights)->Where("model.norm.weight"),
+      weights->Where("model.norm.weight"),
       absl::StrCat(GoldenGgufPath("llama-small.F32.gguf"), ": tensor \"output_norm.weight\""));
-  const auto norm = (*weights)->Get("model.norm.weight", {64});
-  ASSERT_TRUE(norm.ok()) << norm.status();
-  EXPECT_EQ(norm->rows, 1);
-  EXPECT_EQ(norm->cols, 64);
-  EXPECT_EQ(norm->dtype, DType::kF32);
+  ASSERT_OK_AND_ASSIGN(const auto norm, weights->Get("model.norm.weight", {64}));
+  EXPECT_EQ(norm.rows, 1);
+  EXPECT_EQ(norm.cols, 64);
+  EXPECT_EQ(norm.dtype, DType::kF32);
 }
 
 TEST_F(GgufWeightsTest, BlocksStayBlocksAndApproximateTheirFloats) {
@@ -148,10 +136,9 @@ TEST_F(GgufWeightsTest, ReordersNeighbouringRowsIntoHalves) {
   file.AddFloats("blk.0.attn_q.bias", {8}, Counted(8));
   file.AddFloats("blk.0.attn_k.bias", {4}, Counted(4));
   file.AddFloats("blk.0.attn_v.bias", {4}, Counted(4));
-  const auto weights = Arranged(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Arranged(file));
   const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
-    return Widened(*(*weights)->Get(absl::StrCat("model.layers.0.self_attn.", name), shape));
+    return Widened(*weights->Get(absl::StrCat("model.layers.0.self_attn.", name), shape));
   };
   EXPECT_THAT(get("q_proj.bias", {8}), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
   EXPECT_THAT(get("k_proj.bias", {4}), ElementsAre(0, 2, 1, 3));
@@ -161,7 +148,7 @@ TEST_F(GgufWeightsTest, ReordersNeighbouringRowsIntoHalves) {
   EXPECT_THAT(get("k_proj.weight", {4, 2}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
   EXPECT_THAT(get("v_proj.weight", {4, 2}), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   // A forgotten tensor can be read again.
-  (*weights)->Forget("model.layers.0.self_attn.k_proj.weight");
+  weights->Forget("model.layers.0.self_attn.k_proj.weight");
   EXPECT_THAT(get("k_proj.weight", {4, 2}), ElementsAre(0, 1, 4, 5, 2, 3, 6, 7));
 }
 
@@ -169,11 +156,10 @@ TEST_F(GgufWeightsTest, KeepsTheRowOrderOfOtherArchitectures) {
   for (const char* const architecture : {"qwen3", "gemma3"}) {
     GgufBuilder file = Model(architecture);
     file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
-    const auto weights = Arranged(file);
-    ASSERT_TRUE(weights.ok()) << weights.status();
-    const auto matrix = (*weights)->Get("model.layers.0.self_attn.q_proj.weight", {8, 2});
-    ASSERT_TRUE(matrix.ok()) << matrix.status();
-    EXPECT_EQ(Widened(*matrix), Counted(16));
+    ASSERT_OK_AND_ASSIGN(const auto weights, Arranged(file));
+    ASSERT_OK_AND_ASSIGN(const auto matrix,
+                         weights->Get("model.layers.0.self_attn.q_proj.weight", {8, 2}));
+    EXPECT_EQ(Widened(matrix), Counted(16));
   }
 }
 
@@ -181,10 +167,9 @@ TEST_F(GgufWeightsTest, ErrorsUseTheFilesNameOfTheTensor) {
   GgufBuilder file = Model("llama");
   file.AddFloats("output_norm.weight", {2}, {1, 2});
   file.tensors.push_back({"blk.0.attn_norm.weight", {32}, 8, std::string(34, '\0')});
-  const auto weights = Opened(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Opened(file));
   const auto message = [&](const std::string& name, std::vector<int64_t> shape) {
-    return std::string((*weights)->Get(name, shape).status().message());
+    return std::string(weights->Get(name, shape).status().message());
   };
   EXPECT_EQ(message("model.layers.12.mlp.up_proj.weight", {2, 3}),
             absl::StrCat(Path("m.gguf"),
@@ -229,10 +214,9 @@ TEST_F(GgufWeightsTest, SplitsStacksIntoExperts) {
   file.tensors.push_back({"blk.0.ffn_down_exps.weight", {32, 2, 3}, 8, blocks});
   file.AddFloats("blk.0.ffn_up.2.weight", {2, 2},
                  {7, 8, 9, 10});  // a single expert, as in older files
-  const auto weights = Arranged(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Arranged(file));
   EXPECT_THAT(
-      (*weights)->names(),
+      weights->names(),
       ElementsAre("model.embed_tokens.weight", "model.layers.0.mlp.experts.0.down_proj.weight",
                   "model.layers.0.mlp.experts.0.gate_proj.weight",
                   "model.layers.0.mlp.experts.1.down_proj.weight",
@@ -241,7 +225,7 @@ TEST_F(GgufWeightsTest, SplitsStacksIntoExperts) {
                   "model.layers.0.mlp.experts.2.gate_proj.weight",
                   "model.layers.0.mlp.experts.2.up_proj.weight", "model.layers.0.mlp.gate.weight"));
   const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
-    return *(*weights)->Get(absl::StrCat("model.layers.0.mlp.", name, ".weight"), shape);
+    return *weights->Get(absl::StrCat("model.layers.0.mlp.", name, ".weight"), shape);
   };
   EXPECT_EQ(Widened(get("gate", {3, 2})), Counted(6));
   EXPECT_THAT(Widened(get("experts.0.gate_proj", {4, 2})), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
@@ -252,10 +236,10 @@ TEST_F(GgufWeightsTest, SplitsStacksIntoExperts) {
   EXPECT_EQ(down.dtype, DType::kQ8_0);
   EXPECT_EQ(std::memcmp(down.data, blocks.data() + 2 * 34, 2 * 34), 0);
   const std::string name = "model.layers.0.mlp.experts.1.gate_proj.weight";
-  EXPECT_EQ((*weights)->num_elements(name), 8);
-  EXPECT_EQ((*weights)->Where(name),
+  EXPECT_EQ(weights->num_elements(name), 8);
+  EXPECT_EQ(weights->Where(name),
             absl::StrCat(Path("m.gguf"), ": tensor \"blk.0.ffn_gate_exps.weight\""));
-  (*weights)->Forget(name);
+  weights->Forget(name);
   EXPECT_THAT(Widened(get("experts.1.gate_proj", {4, 2})),
               ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
 }
@@ -282,11 +266,10 @@ TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
   }
   GgufBuilder file = ModelWithExperts();
   file.AddFloats(stack, {2, 4, 3}, Counted(24));
-  const auto weights = Opened(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Opened(file));
   const auto message = [&](const std::string& name, std::vector<int64_t> shape) {
     const std::string whole = absl::StrCat("model.layers.0.mlp.experts.", name, ".weight");
-    return std::string((*weights)->Get(whole, shape).status().message());
+    return std::string(weights->Get(whole, shape).status().message());
   };
   EXPECT_EQ(message("1.gate_proj", {2, 4}),
             absl::StrCat(where(stack), "shape: found [3, 4, 2], allowed: [3, 2, 4]"));
@@ -301,13 +284,11 @@ TEST_F(GgufWeightsTest, ErrorsNameTheStackOfExperts) {
                          ": tensor \"", stack, "\""));
   file = ModelWithExperts();
   file.AddFloats("blk.0.ffn_gate.1.weight", {2, 4}, Counted(8));
-  const auto apart = Opened(file);
-  ASSERT_TRUE(apart.ok()) << apart.status();
-  EXPECT_EQ(std::string((*apart)
-                            ->Get("model.layers.0.mlp.experts.2.gate_proj.weight", {4, 2})
-                            .status()
-                            .message()),
-            absl::StrCat(where("blk.0.ffn_gate.2.weight"), "not found, wanted with shape [4, 2]"));
+  ASSERT_OK_AND_ASSIGN(const auto apart, Opened(file));
+  EXPECT_EQ(
+      std::string(
+          apart->Get("model.layers.0.mlp.experts.2.gate_proj.weight", {4, 2}).status().message()),
+      absl::StrCat(where("blk.0.ffn_gate.2.weight"), "not found, wanted with shape [4, 2]"));
   for (const char* const name :
        {"blk.0.ffn_gate_exps.bias", "blk.0.ffn_gate.x.weight", "blk.0.ffn_gate..weight",
         "blk.0.ffn_gate_inp.bias", "blk.0.ffn_gate_up_exps.weight", "blk.0.attn_q.1.weight"}) {
@@ -327,10 +308,9 @@ TEST_F(GgufWeightsTest, SplitsJoinedTensors) {
   GgufBuilder file = Model("glm4");
   file.AddFloats("blk.0.attn_qkv.weight", {2, 16}, Counted(32));
   file.AddFloats("blk.0.ffn_up.weight", {2, 4}, Counted(8));
-  const auto weights = Arranged(file);
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Arranged(file));
   const auto get = [&](const std::string& name, std::vector<int64_t> shape) {
-    return Widened(*(*weights)->Get(absl::StrCat("model.layers.0.", name, ".weight"), shape));
+    return Widened(*weights->Get(absl::StrCat("model.layers.0.", name, ".weight"), shape));
   };
   EXPECT_THAT(get("self_attn.q_proj", {8, 2}),
               ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
@@ -338,7 +318,7 @@ TEST_F(GgufWeightsTest, SplitsJoinedTensors) {
   EXPECT_THAT(get("self_attn.v_proj", {4, 2}), ElementsAre(24, 25, 26, 27, 28, 29, 30, 31));
   EXPECT_THAT(get("mlp.gate_proj", {2, 2}), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(get("mlp.up_proj", {2, 2}), ElementsAre(4, 5, 6, 7));
-  EXPECT_EQ((*weights)->Where("model.layers.0.mlp.gate_proj.weight"),
+  EXPECT_EQ(weights->Where("model.layers.0.mlp.gate_proj.weight"),
             absl::StrCat(Path("m.gguf"), ": tensor \"blk.0.ffn_up.weight\""));
   file.AddFloats("blk.0.attn_q.weight", {2, 8}, Counted(16));
   EXPECT_THAT(std::string(Arranged(file).status().message()), HasSubstr("has the place of"));
@@ -348,20 +328,18 @@ TEST_F(GgufWeightsTest, RefusesProjectionsWhoseRowsAreNotWholeHeads) {
   for (const uint64_t rows : {1, 6, 9}) {
     GgufBuilder file = Model("llama");
     file.AddFloats("blk.0.attn_q.weight", {2, rows}, Counted(2 * static_cast<int>(rows)));
-    const auto weights = Arranged(file);
-    ASSERT_TRUE(weights.ok()) << weights.status();
-    const auto status = (*weights)->Get("model.layers.0.self_attn.q_proj.weight", {8, 2}).status();
+    ASSERT_OK_AND_ASSIGN(const auto weights, Arranged(file));
+    const auto status = weights->Get("model.layers.0.self_attn.q_proj.weight", {8, 2}).status();
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("\"blk.0.attn_q.weight\": shape: found ["));
   }
 }
 
 TEST_F(GgufWeightsTest, RefusesAnArchitectureThatContradictsTheConfiguration) {
-  auto weights = Opened(Model("qwen3"));
-  ASSERT_TRUE(weights.ok()) << weights.status();
+  ASSERT_OK_AND_ASSIGN(auto weights, Opened(Model("qwen3")));
   ModelConfig config = *ReadModelConfig(Path("m.gguf"));
   config.family = "mistral";
-  const auto status = ArrangeWeights(*std::move(weights), config).status();
+  const auto status = ArrangeWeights(std::move(weights), config).status();
   EXPECT_EQ(
       std::string(status.message()),
       absl::StrCat(Path("m.gguf"), ": key \"general.architecture\": found \"qwen3\", ",

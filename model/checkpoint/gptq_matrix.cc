@@ -2,7 +2,6 @@
 // outputs * bits / 32], a bit stream along each row, "scales" [groups, outputs] and "g_idx"
 // [inputs], the group of each input. Reference: AutoGPTQ's and GPTQModel's linear modules.
 #include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"

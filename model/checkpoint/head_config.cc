@@ -1,6 +1,5 @@
 #include "model/checkpoint/head_config.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>

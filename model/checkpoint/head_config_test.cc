@@ -16,6 +16,7 @@
 #include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/safetensors_builder.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -202,28 +203,25 @@ class DraftVocabularyTest : public FolderTest {
 TEST_F(DraftVocabularyTest, AddsOffsetsToRows) {
   AddOffsets({1, 3, 5});
   file_.Add<uint8_t>("t2d", "BOOL", {8}, {0, 1, 0, 0, 1, 0, 0, 1});
-  const auto vocabulary = Read();
-  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
-  EXPECT_THAT(vocabulary->ids, ElementsAre(1, 4, 7));
-  EXPECT_THAT(vocabulary->rows, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const auto vocabulary, Read());
+  EXPECT_THAT(vocabulary.ids, ElementsAre(1, 4, 7));
+  EXPECT_THAT(vocabulary.rows, IsEmpty());
 }
 
 TEST_F(DraftVocabularyTest, SortsIdsAndKeepsTheirRows) {
   AddOffsets({7, 0, 2});
-  const auto vocabulary = Read();
-  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
-  EXPECT_THAT(vocabulary->ids, ElementsAre(1, 4, 7));
-  EXPECT_THAT(vocabulary->rows, ElementsAre(1, 2, 0));
+  ASSERT_OK_AND_ASSIGN(const auto vocabulary, Read());
+  EXPECT_THAT(vocabulary.ids, ElementsAre(1, 4, 7));
+  EXPECT_THAT(vocabulary.rows, ElementsAre(1, 2, 0));
 }
 
 TEST_F(DraftVocabularyTest, IsEmptyIfTheHeadCoversTheWholeVocabulary) {
   config_.draft_vocab_size = 8;
   for (const bool has_ids : {false, true}) {
     if (has_ids) AddOffsets(std::vector<int64_t>(8, 0));
-    const auto vocabulary = Read();
-    ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
-    EXPECT_THAT(vocabulary->ids, IsEmpty());
-    EXPECT_THAT(vocabulary->rows, IsEmpty());
+    ASSERT_OK_AND_ASSIGN(const auto vocabulary, Read());
+    EXPECT_THAT(vocabulary.ids, IsEmpty());
+    EXPECT_THAT(vocabulary.rows, IsEmpty());
   }
   AddOffsets({1, -1, 0, 0, 0, 0, 0, 0});
   EXPECT_THAT(Read()->rows, ElementsAre(1, 0, 2, 3, 4, 5, 6, 7));

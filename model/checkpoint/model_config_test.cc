@@ -11,6 +11,7 @@
 #include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -116,36 +117,34 @@ TEST(ModelConfig, ReadsEveryGoldenModel) {
       {"mistral-noisy", "mistral", 320, 32, 2, 4, 2, 8, 112, 256, false, false, false, 0, 1e4}};
   for (const Expected& expected : models) {
     SCOPED_TRACE(expected.name);
-    const auto model = ReadModelConfig(GoldenModelPath(expected.name));
-    ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(model->family, expected.family);
-    EXPECT_EQ(model->vocab_size, expected.vocab_size);
-    EXPECT_EQ(model->hidden_size, expected.hidden_size);
-    EXPECT_EQ(model->intermediate_size, expected.intermediate_size);
-    EXPECT_EQ(model->num_layers, expected.num_layers);
-    EXPECT_EQ(model->num_heads, expected.num_heads);
-    EXPECT_EQ(model->num_kv_heads, expected.num_kv_heads);
-    EXPECT_EQ(model->head_dim, expected.head_dim);
-    EXPECT_EQ(model->context_length, expected.context_length);
-    EXPECT_EQ(model->tied_embeddings, expected.tied);
-    EXPECT_EQ(model->qkv_bias, expected.qkv_bias);
-    EXPECT_FALSE(model->output_bias);
-    EXPECT_FALSE(model->mlp_bias);
-    EXPECT_EQ(model->query_key_norm == QueryKeyNorm::kEachHead, expected.head_norms);
-    EXPECT_EQ(model->windows, std::vector<int>(expected.num_layers, expected.window));
-    EXPECT_EQ(model->rope.theta, expected.theta);
+    ASSERT_OK_AND_ASSIGN(const auto model, ReadModelConfig(GoldenModelPath(expected.name)));
+    EXPECT_EQ(model.family, expected.family);
+    EXPECT_EQ(model.vocab_size, expected.vocab_size);
+    EXPECT_EQ(model.hidden_size, expected.hidden_size);
+    EXPECT_EQ(model.intermediate_size, expected.intermediate_size);
+    EXPECT_EQ(model.num_layers, expected.num_layers);
+    EXPECT_EQ(model.num_heads, expected.num_heads);
+    EXPECT_EQ(model.num_kv_heads, expected.num_kv_heads);
+    EXPECT_EQ(model.head_dim, expected.head_dim);
+    EXPECT_EQ(model.context_length, expected.context_length);
+    EXPECT_EQ(model.tied_embeddings, expected.tied);
+    EXPECT_EQ(model.qkv_bias, expected.qkv_bias);
+    EXPECT_FALSE(model.output_bias);
+    EXPECT_FALSE(model.mlp_bias);
+    EXPECT_EQ(model.query_key_norm == QueryKeyNorm::kEachHead, expected.head_norms);
+    EXPECT_EQ(model.windows, std::vector<int>(expected.num_layers, expected.window));
+    EXPECT_EQ(model.rope.theta, expected.theta);
   }
 }
 
 TEST(ModelConfig, ReadsTheGoldenRopeScaling) {
-  const auto model = ReadModelConfig(GoldenModelPath("llama-rope3"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(model->rope.type, RopeConfig::Type::kLlama3);
-  EXPECT_EQ(model->rope.factor, 8);
-  EXPECT_EQ(model->rope.low_freq_factor, 1);
-  EXPECT_EQ(model->rope.high_freq_factor, 4);
-  EXPECT_EQ(model->rope.original_context, 64);
-  EXPECT_EQ(model->eos_token_ids, (std::vector<TokenId>{281, 282}));
+  ASSERT_OK_AND_ASSIGN(const auto model, ReadModelConfig(GoldenModelPath("llama-rope3")));
+  EXPECT_EQ(model.rope.type, RopeConfig::Type::kLlama3);
+  EXPECT_EQ(model.rope.factor, 8);
+  EXPECT_EQ(model.rope.low_freq_factor, 1);
+  EXPECT_EQ(model.rope.high_freq_factor, 4);
+  EXPECT_EQ(model.rope.original_context, 64);
+  EXPECT_EQ(model.eos_token_ids, (std::vector<TokenId>{281, 282}));
 }
 
 // ---- Forms ----
@@ -459,9 +458,8 @@ TEST(ModelConfig, IgnoresUnknownKeysThatAreAllowed) {
   ExpectError(parse(config, {}).status(), "another: found 2, allowed: nothing, null or false");
   ExpectError(parse(config, {"one"}).status(), "another: found 2");
   ExpectError(parse(config, {"on", "another"}).status(), "one: found 1");
-  const auto model = parse(config, {"one", "another"});
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_STREQ(model->ignored_keys[0].why, "not known, and allowed");
+  ASSERT_OK_AND_ASSIGN(const auto model, parse(config, {"one", "another"}));
+  EXPECT_STREQ(model.ignored_keys[0].why, "not known, and allowed");
   // A known key that is not implemented stays an error.
   ExpectError(parse(With(Config(), "logits_scaling", 8.0), {"logits_scaling"}).status(),
               "logits_scaling: found 8.0");

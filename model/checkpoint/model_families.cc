@@ -1,5 +1,9 @@
 #include "model/checkpoint/model_families.h"
 
+#include <iterator>
+
+#include "absl/algorithm/container.h"
+
 namespace tandem {
 namespace {
 
@@ -222,13 +226,23 @@ const ModelFamily kFamilies[] = {
      .gguf = {.architecture = "tandem-one-layer", .extras = GgufExtras::kLlamas}},
 };
 
+const ModelFamily* Find(const char* ModelFamily::*name, absl::string_view value) {
+  const auto* const found =
+      absl::c_find_if(kFamilies, [&](const ModelFamily& family) { return family.*name == value; });
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
 }  // namespace
 
 bool ModelFamily::Reads(absl::string_view key) const {
-  for (const FamilyKey& own : keys) {
-    if (own.key == key) return true;
-  }
-  return false;
+  return absl::c_any_of(keys, [key](const FamilyKey& own) { return own.key == key; });
+}
+
+LayerRotation ModelFamily::RotationOf(bool slides, bool is_listed) const {
+  if (rotation_rule == RotationRule::kLocalWindows && slides) return LayerRotation::kLocal;
+  const bool rotates = (rotation_rule != RotationRule::kOnlyWindows || slides) &&
+                       (rotation_rule != RotationRule::kListedLayers || is_listed);
+  return rotates ? LayerRotation::kMain : LayerRotation::kNone;
 }
 
 ModelConfig ModelFamily::NewConfig() const {
@@ -241,17 +255,11 @@ ModelConfig ModelFamily::NewConfig() const {
 absl::Span<const ModelFamily> ModelFamilies() { return kFamilies; }
 
 const ModelFamily* FamilyOfType(absl::string_view model_type) {
-  for (const ModelFamily& family : kFamilies) {
-    if (family.model_type == model_type) return &family;
-  }
-  return nullptr;
+  return Find(&ModelFamily::model_type, model_type);
 }
 
 const ModelFamily* FamilyOfArchitecture(absl::string_view architecture) {
-  for (const ModelFamily& family : kFamilies) {
-    if (family.architecture == architecture) return &family;
-  }
-  return nullptr;
+  return Find(&ModelFamily::architecture, architecture);
 }
 
 const ModelFamily* FamilyOfGguf(absl::string_view architecture, bool has_experts) {

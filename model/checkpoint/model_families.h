@@ -135,6 +135,8 @@ struct ModelFamily {
   GgufForm gguf{};
 
   bool Reads(absl::string_view key) const;  // whether `keys` has it
+  // Returns the rotation of a layer. `is_listed`: with kListedLayers, whether the list has it.
+  LayerRotation RotationOf(bool slides, bool is_listed) const;
   // Returns a configuration with the fields of this row only.
   ModelConfig NewConfig() const;
 };

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/blocks.h"
 #include "model/checkpoint/quantization_config.h"

@@ -3,22 +3,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/blocks.h"
 #include "model/checkpoint/quantized_weights.h"
 #include "model/checkpoint/quantized_weights_testing.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -41,9 +36,8 @@ TEST_F(QuantizedWeightsTest, KeepsTensorsThatAreNotQuantised) {
   file.AddFloats("a.b.bias", "F16", {8}, std::vector<float>(8, 0.0f));
   file.AddFloats("a.c.bias", "F16", {2}, {0, 0});
   file.AddFloats("lm_head.bias", "F16", {8}, {0, 0, 0, 0, 0, 0, 0, 1});
-  const auto opened = Open(file, GptqSection(4, -1));
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  const Weights& weights = **opened;
+  ASSERT_OK_AND_ASSIGN(const auto opened, Open(file, GptqSection(4, -1)));
+  const Weights& weights = *opened;
   // An all-zero bias can be read by name but is not listed; other biases are listed.
   EXPECT_THAT(weights.names(), ElementsAre("a.b.weight", "a.c.bias", "a.c.weight", "lm_head.bias",
                                            "lm_head.weight"));
@@ -105,9 +99,8 @@ TEST_F(QuantizedWeightsTest, ReadsModulesAcrossShards) {
   }
   Write("model.safetensors.index.json", Json{{"weight_map", index}}.dump());
   Write("config.json", Json{{"quantization_config", GptqSection(4, -1)}}.dump());
-  const auto weights = Weights::Open(folder_);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(Values(**weights, 8, 32, DType::kQ4_0), numbers.Weights());
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
+  EXPECT_EQ(Values(*weights, 8, 32, DType::kQ4_0), numbers.Weights());
 }
 
 TEST_F(QuantizedWeightsTest, OmitsScalesOfActivationsAndCaches) {
@@ -123,10 +116,9 @@ TEST_F(QuantizedWeightsTest, OmitsScalesOfActivationsAndCaches) {
   Write("hf_quant_config.json",
         R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",
                 "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
-  const auto weights = Weights::Open(folder_);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_THAT((*weights)->names(), ElementsAre("l.self_attn.k_proj.weight"));
-  EXPECT_EQ((*weights)->quantization(),
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
+  EXPECT_THAT(weights->names(), ElementsAre("l.self_attn.k_proj.weight"));
+  EXPECT_EQ(weights->quantization(),
             "modelopt: 1 matrix dequantised to bfloat16 (numbers of F8_E4M3)");
 }
 

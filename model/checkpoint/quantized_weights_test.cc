@@ -4,21 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <limits>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/blocks.h"
 #include "model/checkpoint/quantized_weights_testing.h"
 #include "tests/quantized_modules.h"
 #include "tests/safetensors_builder.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -41,9 +35,8 @@ TEST_F(QuantizedWeightsTest, GptqByHand) {
   file.Add("m.qweight", "I32", {1, 8}, words);
   file.Add("m.qzeros", "I32", {1, 1}, std::vector<uint32_t>{0x77777767});  // 8, 7, 8, 8, ...
   file.AddFloats("m.scales", "F16", {1, 8}, {0.5f, 2, 1, 1, 1, 1, 1, 1});
-  const auto weights = Open(file, GptqSection(4, 128));
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::vector<float> values = Values(**weights, 8, 8, DType::kBF16);
+  ASSERT_OK_AND_ASSIGN(const auto weights, Open(file, GptqSection(4, 128)));
+  const std::vector<float> values = Values(*weights, 8, 8, DType::kBF16);
   EXPECT_THAT(std::vector(values.begin(), values.begin() + 16),
               ElementsAre(-4, -3.5f, -3, -2.5f, -2, -1.5f, -1, -0.5f,  //
                           16, 14, 12, 10, 8, 6, 4, 2));
@@ -64,9 +57,8 @@ TEST_F(QuantizedWeightsTest, AwqByHand) {
   // Zeros of outputs 0 to 7: 1, 0, 2, 0, 0, 0, 0, 3.
   file.Add("m.qzeros", "I32", {1, 1}, std::vector<uint32_t>{0x30000021});
   file.AddFloats("m.scales", "F16", {1, 8}, {1, 1, 1, 1, 1, 1, 1, 0.25f});
-  const auto weights = Open(file, AwqSection(-1));
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_THAT(Values(**weights, 8, 2, DType::kBF16),
+  ASSERT_OK_AND_ASSIGN(const auto weights, Open(file, AwqSection(-1)));
+  EXPECT_THAT(Values(*weights, 8, 2, DType::kBF16),
               ElementsAre(-1, 14, 4, 15, -1, 13, 5, 15, 2, 15, 6, 15, 3, 15, 1, 3));
 }
 
@@ -77,17 +69,17 @@ TEST_F(QuantizedWeightsTest, PackedByHand) {
   file.AddFloats("m.weight_scale", "BF16", {2, 2}, {1, 0.5f, 2, 1});
   Json weights_section = {{"num_bits", 4},       {"type", "int"},   {"symmetric", true},
                           {"strategy", "group"}, {"group_size", 4}, {"dynamic", false}};
-  const auto symmetric = Open(file, CompressedSection("pack-quantized", weights_section));
-  ASSERT_TRUE(symmetric.ok()) << symmetric.status();
-  EXPECT_THAT(Values(**symmetric, 2, 8, DType::kBF16),
+  ASSERT_OK_AND_ASSIGN(const auto symmetric,
+                       Open(file, CompressedSection("pack-quantized", weights_section)));
+  EXPECT_THAT(Values(*symmetric, 2, 8, DType::kBF16),
               ElementsAre(-8, -7, -6, -5, -2, -1.5f, -1, -0.5f, 0, 2, 4, 6, 4, 5, 6, 7));
 
   // The zero points are -8 and 7 in the first group, 0 and 1 in the second.
   file.Add("m.weight_zero_point", "I32", {1, 2}, std::vector<uint32_t>{0xF0, 0x98});
   weights_section["symmetric"] = false;
-  const auto asymmetric = Open(file, CompressedSection("pack-quantized", weights_section));
-  ASSERT_TRUE(asymmetric.ok()) << asymmetric.status();
-  EXPECT_THAT(Values(**asymmetric, 2, 8, DType::kBF16),
+  ASSERT_OK_AND_ASSIGN(const auto asymmetric,
+                       Open(file, CompressedSection("pack-quantized", weights_section)));
+  EXPECT_THAT(Values(*asymmetric, 2, 8, DType::kBF16),
               ElementsAre(0, 1, 2, 3, -2, -1.5f, -1, -0.5f, -14, -12, -10, -8, 3, 4, 5, 6));
 }
 
@@ -97,9 +89,8 @@ TEST_F(QuantizedWeightsTest, Int8ByHand) {
   file.AddFloats("m.weight_scale", "BF16", {2, 1}, {0.5f, 4});
   const Json section = CompressedSection(
       "int-quantized", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}});
-  const auto weights = Open(file, section);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_THAT(Values(**weights, 2, 2, DType::kBF16), ElementsAre(-64, 63.5f, 4, -4));
+  ASSERT_OK_AND_ASSIGN(const auto weights, Open(file, section));
+  EXPECT_THAT(Values(*weights, 2, 2, DType::kBF16), ElementsAre(-64, 63.5f, 4, -4));
 }
 
 TEST_F(QuantizedWeightsTest, Fp8ByHand) {
@@ -117,9 +108,8 @@ TEST_F(QuantizedWeightsTest, Fp8ByHand) {
   // Three rows of five ones in blocks of 2 by 2; the last blocks are narrower.
   file.Add("m.weight", "F8_E4M3", {3, 5}, std::vector<uint8_t>(15, 0x38));
   file.AddFloats("m.weight_scale_inv", "F32", {2, 3}, {1, 2, 4, 8, 16, 32});
-  const auto weights = Open(file, Fp8Section(2, 2));
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_THAT(Values(**weights, 3, 5, DType::kBF16),
+  ASSERT_OK_AND_ASSIGN(const auto weights, Open(file, Fp8Section(2, 2)));
+  EXPECT_THAT(Values(*weights, 3, 5, DType::kBF16),
               ElementsAre(1, 1, 2, 2, 4, 1, 1, 2, 2, 4, 8, 8, 16, 16, 32));
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/json/config_fields.h"
@@ -344,26 +343,22 @@ absl::Status ReadBothRopes(const ConfigFields& config, const RopeObject& object,
   return read(kSliding, local_theta, &model->local_rope);
 }
 
-// In the list of layers, 1 means that a layer has rotary embeddings.
-absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model) {
+// Returns which layers have rotary embeddings, [num_layers]. 1 in the list means that they do.
+absl::StatusOr<std::vector<bool>> ReadListedLayers(const ConfigFields& config, int num_layers) {
   ASSIGN_OR_RETURN(const int interval, config.Int("no_rope_layer_interval", 1, kMaxLayers, 4));
   const Json* const list = config.Find("no_rope_layers");
   const std::string allowed =
-      absl::StrCat("a list of 0 or 1 for each of the ", model->num_layers, " layers");
-  if (list != nullptr &&
-      (!list->is_array() || list->size() != static_cast<size_t>(model->num_layers))) {
+      absl::StrCat("a list of 0 or 1 for each of the ", num_layers, " layers");
+  if (list != nullptr && (!list->is_array() || list->size() != static_cast<size_t>(num_layers))) {
     return config.Wrong("no_rope_layers", allowed);
   }
-  for (int layer = 0; layer < model->num_layers; ++layer) {
-    bool rotates = (layer + 1) % interval != 0;
-    if (list != nullptr) {
-      const Json& element = (*list)[layer];
-      if (element != 0 && element != 1) return config.Wrong("no_rope_layers", allowed);
-      rotates = element == 1;
-    }
-    if (!rotates) model->rotations[layer] = LayerRotation::kNone;
+  std::vector<bool> listed(num_layers);
+  for (int layer = 0; layer < num_layers; ++layer) {
+    listed[layer] = list != nullptr ? (*list)[layer] == 1 : (layer + 1) % interval != 0;
+    if (list == nullptr || listed[layer] || (*list)[layer] == 0) continue;
+    return config.Wrong("no_rope_layers", allowed);
   }
-  return absl::OkStatus();
+  return listed;
 }
 
 }  // namespace
@@ -371,22 +366,19 @@ absl::Status ReadListedRotations(const ConfigFields& config, ModelConfig* model)
 absl::Status ReadRope(const ConfigFields& config, const ModelFamily& family, ModelConfig* model) {
   ASSIGN_OR_RETURN(const RopeObject object, FindRopeObject(config));
   RETURN_IF_ERROR(ReadRotaryDim(config, object, family, model));
-  model->rotations.assign(model->num_layers, LayerRotation::kMain);
   if (family.rotation_rule != RotationRule::kLocalWindows) {
     RETURN_IF_ERROR(ReadMainRope(config, object, family, model));
   } else {
     RETURN_IF_ERROR(ReadBothRopes(config, object, family, model));
   }
-  for (int layer = 0; layer < model->num_layers; ++layer) {
-    const bool slides = model->windows[layer] > 0;
-    if (family.rotation_rule == RotationRule::kLocalWindows && slides) {
-      model->rotations[layer] = LayerRotation::kLocal;
-    } else if (family.rotation_rule == RotationRule::kOnlyWindows && !slides) {
-      model->rotations[layer] = LayerRotation::kNone;
-    }
+  std::vector<bool> listed(model->num_layers);
+  if (family.rotation_rule == RotationRule::kListedLayers) {
+    ASSIGN_OR_RETURN(listed, ReadListedLayers(config, model->num_layers));
   }
-  if (family.rotation_rule != RotationRule::kListedLayers) return absl::OkStatus();
-  return ReadListedRotations(config, model);
+  for (int layer = 0; layer < model->num_layers; ++layer) {
+    model->rotations.push_back(family.RotationOf(model->windows[layer] > 0, listed[layer]));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

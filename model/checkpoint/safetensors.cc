@@ -1,6 +1,9 @@
 #include "model/checkpoint/safetensors.h"
 
+#include <endian.h>
+
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -10,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json/json_text.h"
-#include "base/mapped_file.h"
 #include "base/status_macros.h"
 
 namespace tandem {
@@ -177,9 +179,8 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensors(absl::Span<const 
                                    " of a safetensors file's header length", kCutOff));
   }
   uint64_t header_bytes = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) {
-    header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
-  }
+  std::memcpy(&header_bytes, file.data(), kLengthBytes);
+  header_bytes = le64toh(header_bytes);
   const uint64_t most = std::min<uint64_t>(file.size() - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > most) {
     return NotAllowed(absl::StrCat(file_name, ": header length"), absl::StrCat(header_bytes),
@@ -216,11 +217,9 @@ std::string SafetensorsHeader(absl::Span<const TensorHeader> tensors, size_t min
   std::string text = header.dump();
   const size_t bytes = std::max(sizeof(uint64_t) + text.size(), min_bytes);
   text.resize((bytes + kAlignment - 1) / kAlignment * kAlignment - sizeof(uint64_t), ' ');
-  std::string length;
-  for (size_t i = 0; i < sizeof(uint64_t); ++i) {
-    length.push_back(static_cast<char>(uint64_t{text.size()} >> (8 * i)));
-  }
-  return length + text;
+  const uint64_t length = htole64(text.size());
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&length), sizeof(length)),
+                      text);
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "tests/golden_file.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -57,23 +58,22 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirBytes) {
                           Tensor(R"("F32")", "[0,7]", "[20,20]"), R"(,"scalar":)",
                           Tensor(R"("I64")", "[]", "[20,28]"), "}   "),
              28);
-  const auto entries = ParseHeader(file);
-  ASSERT_TRUE(entries.ok()) << entries.status();
-  ASSERT_EQ(entries->size(), 4u);
-  EXPECT_EQ((*entries)[0].name, "a");
-  EXPECT_EQ((*entries)[0].dtype, DType::kF32);
-  EXPECT_EQ((*entries)[0].bytes.size(), 8u);
-  EXPECT_EQ(std::to_integer<int>((*entries)[0].bytes[7]), 7);
-  EXPECT_EQ((*entries)[1].name, "b");
-  EXPECT_EQ((*entries)[1].dtype, DType::kBF16);
-  EXPECT_EQ((*entries)[1].shape, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ((*entries)[1].num_elements, 6);
-  EXPECT_EQ(std::to_integer<int>((*entries)[1].bytes[0]), 8);
-  EXPECT_EQ((*entries)[2].num_elements, 0);
-  EXPECT_EQ((*entries)[3].name, "scalar");
-  EXPECT_EQ((*entries)[3].dtype, std::nullopt);
-  EXPECT_EQ((*entries)[3].dtype_name, "I64");
-  EXPECT_EQ((*entries)[3].num_elements, 1);
+  ASSERT_OK_AND_ASSIGN(const auto entries, ParseHeader(file));
+  ASSERT_EQ(entries.size(), 4u);
+  EXPECT_EQ(entries[0].name, "a");
+  EXPECT_EQ(entries[0].dtype, DType::kF32);
+  EXPECT_EQ(entries[0].bytes.size(), 8u);
+  EXPECT_EQ(std::to_integer<int>(entries[0].bytes[7]), 7);
+  EXPECT_EQ(entries[1].name, "b");
+  EXPECT_EQ(entries[1].dtype, DType::kBF16);
+  EXPECT_EQ(entries[1].shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(entries[1].num_elements, 6);
+  EXPECT_EQ(std::to_integer<int>(entries[1].bytes[0]), 8);
+  EXPECT_EQ(entries[2].num_elements, 0);
+  EXPECT_EQ(entries[3].name, "scalar");
+  EXPECT_EQ(entries[3].dtype, std::nullopt);
+  EXPECT_EQ(entries[3].dtype_name, "I64");
+  EXPECT_EQ(entries[3].num_elements, 1);
 }
 
 TEST(Safetensors, KnowsEveryTypeAndItsSize) {
@@ -210,16 +210,15 @@ TEST(Safetensors, ShowsHostileNamesInOnePrintableLine) {
 // accepted files lie in the file.
 TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
   const std::string path = GoldenModelPath("llama-mqa/model.safetensors");
-  const auto whole = ReadFile(path);
-  ASSERT_TRUE(whole.ok()) << whole.status();
-  ASSERT_TRUE(ParseHeader(*whole).ok());
+  ASSERT_OK_AND_ASSIGN(const auto whole, ReadFile(path));
+  ASSERT_TRUE(ParseHeader(whole).ok());
   size_t header_end = 8;
-  for (int i = 0; i < 8; ++i) header_end += size_t(uint8_t((*whole)[i])) << (8 * i);
-  std::string file = *whole;
+  for (int i = 0; i < 8; ++i) header_end += size_t(uint8_t(whole[i])) << (8 * i);
+  std::string file = whole;
   int num_refused = 0;
   for (size_t i = 0; i < header_end; ++i) {
     for (const int change : {1, 0x80, 0x20}) {
-      file[i] = static_cast<char>((*whole)[i] ^ change);
+      file[i] = static_cast<char>(whole[i] ^ change);
       const auto entries = ParseHeader(file);
       num_refused += !entries.ok();
       if (!entries.ok()) continue;
@@ -229,7 +228,7 @@ TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
         ASSERT_LE(begin + entry.bytes.size(), file.data() + file.size());
       }
     }
-    file[i] = (*whole)[i];
+    file[i] = whole[i];
   }
   EXPECT_GT(num_refused, static_cast<int>(header_end));
 }

@@ -1,6 +1,5 @@
 #include "model/checkpoint/stored_weights.h"
 
-#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <utility>

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

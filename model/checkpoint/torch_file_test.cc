@@ -14,6 +14,7 @@
 #include "model/checkpoint/safetensors.h"
 #include "model/checkpoint/weights.h"
 #include "tests/folder_testing.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -46,8 +47,7 @@ std::vector<T> ElementsOf(const SafetensorsEntry& entry) {
 
 TEST(TorchFile, ReadsTheTensorsOfADict) {
   const std::string file = TorchBytes("state_dict.bin");
-  const auto entries = ParseBytes(file);
-  ASSERT_TRUE(entries.ok()) << entries.status();
+  ASSERT_OK_AND_ASSIGN(const auto entries, ParseBytes(file));
   const struct {
     const char* name;
     const char* dtype;
@@ -57,30 +57,29 @@ TEST(TorchFile, ReadsTheTensorsOfADict) {
                   {"d2t", "I64", {3}},          {"t2d", "BOOL", {4}},
                   {"empty", "F32", {0, 5}},     {"scalar", "F64", {}},
                   {"narrow", "I8", {2}}};
-  ASSERT_THAT(*entries, SizeIs(std::size(expected)));
-  for (size_t i = 0; i < entries->size(); ++i) {
-    EXPECT_EQ((*entries)[i].name, expected[i].name);
-    EXPECT_EQ((*entries)[i].dtype_name, expected[i].dtype);
-    EXPECT_EQ((*entries)[i].shape, expected[i].shape) << expected[i].name;
+  ASSERT_THAT(entries, SizeIs(std::size(expected)));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i].name, expected[i].name);
+    EXPECT_EQ(entries[i].dtype_name, expected[i].dtype);
+    EXPECT_EQ(entries[i].shape, expected[i].shape) << expected[i].name;
   }
-  EXPECT_THAT(ElementsOf<float>((*entries)[0]), ElementsAre(0, 1, 2, 3, 4, 5));
-  EXPECT_THAT(ElementsOf<float>((*entries)[1]), ElementsAre(6, 7, 8, 9, 10, 11));
-  EXPECT_THAT(ElementsOf<uint16_t>((*entries)[2]), ElementsAre(0x3F00, 0xC000));
-  EXPECT_EQ((*entries)[2].dtype, DType::kBF16);
-  EXPECT_EQ((*entries)[3].dtype, DType::kF16);
-  EXPECT_THAT(ElementsOf<int64_t>((*entries)[4]), ElementsAre(0, 3, 300));
-  EXPECT_THAT(ElementsOf<uint8_t>((*entries)[5]), ElementsAre(1, 0, 0, 1));
-  EXPECT_THAT(ElementsOf<double>((*entries)[7]), ElementsAre(7.0));
+  EXPECT_THAT(ElementsOf<float>(entries[0]), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(ElementsOf<float>(entries[1]), ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(ElementsOf<uint16_t>(entries[2]), ElementsAre(0x3F00, 0xC000));
+  EXPECT_EQ(entries[2].dtype, DType::kBF16);
+  EXPECT_EQ(entries[3].dtype, DType::kF16);
+  EXPECT_THAT(ElementsOf<int64_t>(entries[4]), ElementsAre(0, 3, 300));
+  EXPECT_THAT(ElementsOf<uint8_t>(entries[5]), ElementsAre(1, 0, 0, 1));
+  EXPECT_THAT(ElementsOf<double>(entries[7]), ElementsAre(7.0));
 }
 
 TEST(TorchFile, ReadsTheTensorsOfAModule) {
   const std::string file = TorchBytes("module.bin");
-  const auto entries = ParseBytes(file);
-  ASSERT_TRUE(entries.ok()) << entries.status();
-  ASSERT_THAT(*entries, SizeIs(2));
-  EXPECT_EQ((*entries)[0].name, "weight");
-  EXPECT_THAT(ElementsOf<float>((*entries)[0]), ElementsAre(1, 2));
-  EXPECT_THAT(ElementsOf<float>((*entries)[1]), ElementsAre(3));
+  ASSERT_OK_AND_ASSIGN(const auto entries, ParseBytes(file));
+  ASSERT_THAT(entries, SizeIs(2));
+  EXPECT_EQ(entries[0].name, "weight");
+  EXPECT_THAT(ElementsOf<float>(entries[0]), ElementsAre(1, 2));
+  EXPECT_THAT(ElementsOf<float>(entries[1]), ElementsAre(3));
 }
 
 TEST(TorchFile, RefusesEverythingElseInAPickle) {
@@ -123,12 +122,10 @@ TEST(TorchFile, IsReadIfAFolderHasNoOtherWeights) {
   const TestFolder folder;
   std::filesystem::copy(SourcePath("tests/data/torch/state_dict.bin"),
                         folder.Path("pytorch_model.bin"));
-  const auto weights = Weights::Open(folder.path());
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const auto matrix = (*weights)->Get("lm_head.weight", {3, 2});
-  ASSERT_TRUE(matrix.ok()) << matrix.status();
-  EXPECT_EQ(static_cast<const float*>(matrix->data)[5], 11.0f);
-  EXPECT_THAT((*weights)->files(), ElementsAre(folder.Path("pytorch_model.bin")));
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder.path()));
+  ASSERT_OK_AND_ASSIGN(const auto matrix, weights->Get("lm_head.weight", {3, 2}));
+  EXPECT_EQ(static_cast<const float*>(matrix.data)[5], 11.0f);
+  EXPECT_THAT(weights->files(), ElementsAre(folder.Path("pytorch_model.bin")));
   std::filesystem::copy(SourcePath("tests/data/models/llama-gqa/model.safetensors"),
                         folder.Path("model.safetensors"));
   EXPECT_FALSE((*Weights::Open(folder.path()))->Has("fc.weight"));

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -10,10 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/mapped_file.h"
 #include "tandem/json_value.h"
 #include "tests/folder_testing.h"
 #include "tests/golden_file.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -59,28 +58,25 @@ float ValueOf(const Weights& weights, std::string_view name) {
 TEST_F(WeightsTest, ReadsEveryGoldenModel) {
   int num_models = 0;
   for (const auto& entry : std::filesystem::directory_iterator(GoldenModelPath(""))) {
-    const auto weights = Weights::Open(entry.path().string());
-    ASSERT_TRUE(weights.ok()) << weights.status();
-    const std::vector<std::string> names = (*weights)->names();
+    ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(entry.path().string()));
+    const std::vector<std::string> names = weights->names();
     EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
     EXPECT_GT(names.size(), 10u);
-    for (const std::string& name : names) EXPECT_TRUE((*weights)->Has(name));
+    for (const std::string& name : names) EXPECT_TRUE(weights->Has(name));
     ++num_models;
   }
   EXPECT_EQ(num_models, 32);
 }
 
 TEST_F(WeightsTest, GivesMatricesAndVectors) {
-  const auto weights = Weights::Open(GoldenModelPath("llama-bf16"));
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const auto matrix = (*weights)->Get("model.embed_tokens.weight", {512, 32});
-  ASSERT_TRUE(matrix.ok()) << matrix.status();
-  EXPECT_EQ(matrix->dtype, DType::kBF16);
-  EXPECT_EQ(matrix->rows, 512);
-  EXPECT_EQ(matrix->cols, 32);
-  EXPECT_EQ(matrix->stride, 32);
-  EXPECT_EQ((*weights)->num_elements("model.embed_tokens.weight"), 512 * 32);
-  const auto vector = (*weights)->Get("model.norm.weight", {32});
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(GoldenModelPath("llama-bf16")));
+  ASSERT_OK_AND_ASSIGN(const auto matrix, weights->Get("model.embed_tokens.weight", {512, 32}));
+  EXPECT_EQ(matrix.dtype, DType::kBF16);
+  EXPECT_EQ(matrix.rows, 512);
+  EXPECT_EQ(matrix.cols, 32);
+  EXPECT_EQ(matrix.stride, 32);
+  EXPECT_EQ(weights->num_elements("model.embed_tokens.weight"), 512 * 32);
+  const auto vector = weights->Get("model.norm.weight", {32});
   ASSERT_TRUE(vector.ok());
   EXPECT_EQ(vector->rows, 1);
   EXPECT_EQ(vector->cols, 32);
@@ -109,9 +105,8 @@ TEST_F(WeightsTest, GetRefusesTypesThatAreNotFloatingPoint) {
   const uint64_t size = header.size();
   Write("model.safetensors",
         std::string(reinterpret_cast<const char*>(&size), 8) + header + std::string(4, '\0'));
-  const auto weights = Weights::Open(folder_);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const absl::Status status = (*weights)->Get("a", {1}).status();
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
+  const absl::Status status = weights->Get("a", {1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(status.message(), "dtype: found I32, allowed: F32, F16, BF16"));
 }
@@ -119,20 +114,19 @@ TEST_F(WeightsTest, GetRefusesTypesThatAreNotFloatingPoint) {
 TEST_F(WeightsTest, UnalignedDataIsCopiedOnce) {
   for (int padding = 0; padding < 8; ++padding) {
     WriteTensors("model.safetensors", {"a", "b"}, 5, padding);
-    const auto weights = Weights::Open(folder_);
-    ASSERT_TRUE(weights.ok()) << weights.status();
+    ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
     std::vector<std::thread> threads;
     std::vector<const void*> seen(4);
     for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] { seen[t] = (*weights)->Get("b", {1})->data; });
+      threads.emplace_back([&, t] { seen[t] = weights->Get("b", {1})->data; });
     }
     for (std::thread& thread : threads) thread.join();
     for (const void* data : seen) {
       EXPECT_EQ(data, seen[0]);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 4, 0u);
     }
-    EXPECT_EQ(ValueOf(**weights, "a"), 5);
-    EXPECT_EQ(ValueOf(**weights, "b"), 6);
+    EXPECT_EQ(ValueOf(*weights, "a"), 5);
+    EXPECT_EQ(ValueOf(*weights, "b"), 6);
   }
 }
 
@@ -146,21 +140,19 @@ TEST_F(WeightsTest, SaysThatAFolderHasNoWeights) {
 TEST_F(WeightsTest, PrefersASingleFileToAnIndex) {
   WriteTensors("model.safetensors", {"a"}, 1);
   WriteIndex({{"b", "missing.safetensors"}});
-  const auto weights = Weights::Open(folder_);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ((*weights)->names(), std::vector<std::string>{"a"});
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
+  EXPECT_EQ(weights->names(), std::vector<std::string>{"a"});
 }
 
 TEST_F(WeightsTest, ReadsShards) {
   WriteTensors("one", {"a", "c"}, 1);
   WriteTensors("two", {"b"}, 10);
   WriteIndex({{"a", "one"}, {"b", "two"}, {"c", "one"}});
-  const auto weights = Weights::Open(folder_);
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ((*weights)->names(), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(ValueOf(**weights, "a"), 1);
-  EXPECT_EQ(ValueOf(**weights, "b"), 10);
-  EXPECT_EQ(ValueOf(**weights, "c"), 2);
+  ASSERT_OK_AND_ASSIGN(const auto weights, Weights::Open(folder_));
+  EXPECT_EQ(weights->names(), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(ValueOf(*weights, "a"), 1);
+  EXPECT_EQ(ValueOf(*weights, "b"), 10);
+  EXPECT_EQ(ValueOf(*weights, "c"), 2);
 }
 
 TEST_F(WeightsTest, RefusesShardsThatContradictTheIndex) {
