@@ -126,7 +126,7 @@ class ConfigReader {
     ASSIGN_OR_RETURN(model_.num_kv_heads,
                      keys_.Int("attention.head_count_kv", 1, kMaxHeads, model_.num_heads));
     if (model_.num_heads % model_.num_kv_heads != 0) {
-      return keys_.KeyNotAllowed("attention.head_count_kv", absl::StrCat(model_.num_kv_heads),
+      return keys_.KeyNotAllowed("attention.head_count_kv", model_.num_kv_heads,
                                  absl::StrCat("a divisor of ", model_.num_heads, ", the value of ",
                                               keys_.FullName("attention.head_count")));
     }
@@ -140,19 +140,19 @@ class ConfigReader {
     ASSIGN_OR_RETURN(model_.head_dim,
                      keys_.Int("attention.key_length", 1, kMaxHeadDim, even_share));
     if (model_.head_dim % 2 != 0 || model_.head_dim > kMaxHeadDim || model_.head_dim == 0) {
-      return keys_.KeyNotAllowed("attention.key_length", absl::StrCat(model_.head_dim),
+      return keys_.KeyNotAllowed("attention.key_length", model_.head_dim,
                                  absl::StrCat("an even integer from 2 to ", kMaxHeadDim));
     }
     if (keys_.form().heads_fill_rows && model_.head_dim != even_share) {
       return keys_.KeyNotAllowed(
-          "attention.key_length", absl::StrCat(model_.head_dim),
+          "attention.key_length", model_.head_dim,
           absl::StrCat(even_share, ", so that the heads fill ", keys_.FullName("embedding_length"),
                        " ", model_.hidden_size));
     }
     ASSIGN_OR_RETURN(const int value_length,
                      keys_.Int("attention.value_length", 1, kMaxHeadDim, even_share));
     if (value_length != model_.head_dim) {
-      return keys_.KeyNotAllowed("attention.value_length", absl::StrCat(value_length),
+      return keys_.KeyNotAllowed("attention.value_length", value_length,
                                  absl::StrCat(model_.head_dim, ", the length of a key"));
     }
     return absl::OkStatus();
@@ -216,8 +216,7 @@ class ConfigReader {
       if (has_local) model_.local_rope.theta = theta;
       if (!has_local && keys_.family().window_rule == WindowRule::kPattern && theta != rope.theta) {
         return keys_.KeyNotAllowed(
-            kLocalBase, absl::StrCat(theta),
-            absl::StrCat(rope.theta, ", as ", keys_.FullName(kBase), " says"));
+            kLocalBase, theta, absl::StrCat(rope.theta, ", as ", keys_.FullName(kBase), " says"));
       }
     }
     RETURN_IF_ERROR(ReadRotaryDim());
@@ -230,12 +229,12 @@ class ConfigReader {
     ASSIGN_OR_RETURN(model_.rotary_dim, keys_.Int(kKey, 1, kMaxHeadDim, model_.head_dim));
     const bool may_be_partial = keys_.family().partial_rotary > 0.0;
     if (!may_be_partial && model_.rotary_dim != model_.head_dim) {
-      return keys_.KeyNotAllowed(kKey, absl::StrCat(model_.rotary_dim),
+      return keys_.KeyNotAllowed(kKey, model_.rotary_dim,
                                  absl::StrCat(model_.head_dim, ", the whole head"));
     }
     if (model_.rotary_dim % 2 != 0 || model_.rotary_dim > model_.head_dim) {
       return keys_.KeyNotAllowed(
-          kKey, absl::StrCat(model_.rotary_dim),
+          kKey, model_.rotary_dim,
           absl::StrCat("an even integer up to ", model_.head_dim, ", a whole head"));
     }
     return absl::OkStatus();
@@ -272,8 +271,7 @@ class ConfigReader {
     }
     rope.type = RopeConfig::Type::kLongRope;
     if (factor == 1.0) return absl::OkStatus();
-    return keys_.KeyNotAllowed("rope.scaling.factor", absl::StrCat(factor),
-                               "nothing with longrope");
+    return keys_.KeyNotAllowed("rope.scaling.factor", factor, "nothing with longrope");
   }
 
   absl::StatusOr<int> ReadOriginalContext() const {
@@ -289,23 +287,20 @@ class ConfigReader {
     constexpr char kOwn[] = "rope.scaling.yarn_attn_factor";
     rope.type = RopeConfig::Type::kYarn;
     rope.factor = factor;
-    if (rope.theta <= 1.0)
-      return keys_.KeyNotAllowed(kBase, absl::StrCat(rope.theta), "more than 1");
-    if (factor < 1.0)
-      return keys_.KeyNotAllowed(kFactor, absl::StrCat(factor), "at least 1 with yarn");
+    if (rope.theta <= 1.0) return keys_.KeyNotAllowed(kBase, rope.theta, "more than 1");
+    if (factor < 1.0) return keys_.KeyNotAllowed(kFactor, factor, "at least 1 with yarn");
     ASSIGN_OR_RETURN(rope.original_context, ReadOriginalContext());
     const double derived = 0.1 * std::log(factor) + 1.0;
     if (keys_.Has(kOwn)) {
       ASSIGN_OR_RETURN(const double own, keys_.Number(kOwn, 0, kMaxMultiplier));
       if (own != 1.0 && std::abs(own - derived) > 1e-6) {
-        return keys_.KeyNotAllowed(kOwn, absl::StrCat(own),
-                                   absl::StrCat("1, or ", derived, " as derived"));
+        return keys_.KeyNotAllowed(kOwn, own, absl::StrCat("1, or ", derived, " as derived"));
       }
     }
     rope.magnitude *= derived;
     const double context = factor * rope.original_context;
     if (context > kMaxContext) {
-      return keys_.KeyNotAllowed(kFactor, absl::StrCat(factor),
+      return keys_.KeyNotAllowed(kFactor, factor,
                                  absl::StrCat("at most ", kMaxContext, " positions in all"));
     }
     model_.context_length = static_cast<int>(context);

@@ -44,7 +44,7 @@ absl::StatusOr<int> GgufTargetVocabulary(const GgufKeys& keys) {
 
 absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
   ModelConfig& c = *model;
-  if (c.num_layers != 1) return keys.KeyNotAllowed("block_count", absl::StrCat(c.num_layers), "1");
+  if (c.num_layers != 1) return keys.KeyNotAllowed("block_count", c.num_layers, "1");
   if (c.rope.type == RopeConfig::Type::kLongRope) {
     return keys.KeyNotAllowed("rope.scaling.type", "longrope", "another, in a draft head");
   }
@@ -63,7 +63,7 @@ absl::Status ReadGgufHead(const GgufKeys& keys, ModelConfig* model) {
                    keys.Int(kGgufHeadTargetSize, 1, kMaxHidden / kMaxTargetStates, c.hidden_size));
   if (c.state_input == StateInput::kFused) {
     if (c.target_hidden_size != c.hidden_size) {
-      return keys.KeyNotAllowed(kGgufHeadTargetSize, absl::StrCat(c.target_hidden_size),
+      return keys.KeyNotAllowed(kGgufHeadTargetSize, c.target_hidden_size,
                                 absl::StrCat(c.hidden_size, ", as embedding_length says"));
     }
     c.num_states = 1;

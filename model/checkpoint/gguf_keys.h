@@ -56,14 +56,14 @@ class GgufKeys {
   bool Has(absl::string_view key) const { return file_.Has(FullName(key)); }
   bool IsArray(absl::string_view key) const { return file_.IsArray(FullName(key)); }
 
-  absl::Status KeyNotAllowed(absl::string_view key, absl::string_view found,
+  absl::Status KeyNotAllowed(absl::string_view key, const absl::AlphaNum& found,
                              absl::string_view allowed) const {
-    return NotAllowed(absl::StrCat(file_.path(), ": key ", Quoted(FullName(key))), found, allowed);
+    return NotAllowed(absl::StrCat(file_.path(), ": key ", Quoted(FullName(key))), found.Piece(),
+                      allowed);
   }
   absl::Status WouldChange(absl::string_view key, double found, absl::string_view allowed) const {
     return KeyNotAllowed(
-        key, absl::StrCat(found),
-        absl::StrCat(allowed, " (not implemented, and it would change the result)"));
+        key, found, absl::StrCat(allowed, " (not implemented, and it would change the result)"));
   }
 
   // The count of equal values in a list for each layer, which counts as one value, as in the
@@ -85,8 +85,7 @@ class GgufKeys {
     if (if_absent.has_value() && !Has(key)) return *if_absent;
     ASSIGN_OR_RETURN(const double value, file_.GetNumber(FullName(key), NumLayers()));
     if (value >= least && value <= most) return value;
-    return KeyNotAllowed(key, absl::StrCat(value),
-                         absl::StrCat("a number from ", least, " to ", most));
+    return KeyNotAllowed(key, value, absl::StrCat("a number from ", least, " to ", most));
   }
   absl::StatusOr<bool> Bool(absl::string_view key) const { return file_.GetBool(FullName(key)); }
   absl::StatusOr<std::vector<bool>> Bools(absl::string_view key) const {

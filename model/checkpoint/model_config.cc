@@ -89,14 +89,6 @@ constexpr struct {
                     {"num_local_experts", 0},    {"partial_rotary_factor", 1},
                     {"pretraining_tp", 1},       {"residual_multiplier", 1}};
 
-// Returns why a key changes nothing, whatever its value; null if that is not known.
-const char* ReasonToIgnore(absl::string_view key) {
-  for (const auto& [why, keys] : kHarmlessKeys) {
-    if (HasWord(keys, key)) return why;
-  }
-  return nullptr;
-}
-
 // Returns whether `allowed` has the key, as errors name it or by itself.
 bool IsAllowed(const ConfigFields& config, absl::string_view key,
                absl::Span<const std::string> allowed) {
@@ -108,7 +100,10 @@ bool IsAllowed(const ConfigFields& config, absl::string_view key,
 // allowed.
 absl::Status CheckUnread(const ConfigFields& config, absl::string_view key,
                          absl::Span<const std::string> allowed, ModelConfig* model) {
-  const char* why = ReasonToIgnore(key);
+  const char* why = nullptr;
+  for (const auto& [reason, keys] : kHarmlessKeys) {
+    if (HasWord(keys, key)) why = reason;
+  }
   const bool says_nothing = SaysNothing(*config.object().find(std::string(key)));
   if (why == nullptr && says_nothing) why = "empty";
   if (why == nullptr && IsAllowed(config, key, allowed)) {

@@ -137,7 +137,10 @@ class RopeReader {
     }
     const Json* const type = new_name != nullptr ? new_name : old_name;
     const auto is = [&](absl::string_view name) { return type != nullptr && IsText(*type, name); };
-    if (is("linear")) return ReadLinear(scaling);
+    if (is("linear")) {
+      rope_.type = Type::kLinear;
+      return ReadFactor(scaling);
+    }
     if (is("llama3")) return ReadLlama3(scaling);
     if (is("dynamic")) return CheckDynamic(scaling);
     if (is("yarn")) return ReadYarn(scaling);
@@ -152,11 +155,6 @@ class RopeReader {
   absl::Status ReadFactor(const ConfigFields& scaling) {
     ASSIGN_OR_RETURN(rope_.factor, scaling.Number("factor", 1, kMaxRopeFactor));
     return absl::OkStatus();
-  }
-
-  absl::Status ReadLinear(const ConfigFields& scaling) {
-    rope_.type = Type::kLinear;
-    return ReadFactor(scaling);
   }
 
   absl::Status ReadLlama3(const ConfigFields& scaling) {

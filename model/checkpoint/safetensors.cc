@@ -11,6 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
@@ -31,14 +32,6 @@ constexpr SafetensorsDType kDTypes[] = {
     {"BOOL", 1, std::nullopt}, {"F8_E4M3", 1, std::nullopt}, {"F8_E5M2", 1, std::nullopt},
 };
 
-std::string AllowedDTypes() {
-  std::string names;
-  for (const SafetensorsDType& dtype : kDTypes) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", dtype.name);
-  }
-  return names;
-}
-
 // Reads one tensor's description and the place of its bytes in the data.
 class EntryReader {
  public:
@@ -57,7 +50,12 @@ class EntryReader {
     const Json& dtype_name = Field("dtype");
     const auto* const text = dtype_name.get_ptr<const std::string*>();
     const SafetensorsDType* const dtype = text == nullptr ? nullptr : FindSafetensorsDType(*text);
-    if (dtype == nullptr) return Wrong("dtype", dtype_name, AllowedDTypes());
+    if (dtype == nullptr) {
+      return Wrong("dtype", dtype_name,
+                   absl::StrJoin(kDTypes, ", ", [](std::string* out, const SafetensorsDType& type) {
+                     out->append(type.name);
+                   }));
+    }
     entry.dtype_name = dtype->name;
     entry.dtype = dtype->dtype;
     RETURN_IF_ERROR(ReadShape(dtype->bytes, &entry));

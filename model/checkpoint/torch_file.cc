@@ -43,6 +43,8 @@ constexpr size_t kLocalBytes = 30, kDirectoryBytes = 46, kEndBytes = 22;
 constexpr size_t kEnd64Bytes = 56, kLocator64Bytes = 20;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;  // the number is in the extra field
 
+// Reads the entries of an archive without a comment, in the order of its directory. Does not check
+// checksums.
 class ZipReader {
  public:
   ZipReader(absl::Span<const std::byte> file, absl::string_view name) : file_(file), name_(name) {}
@@ -137,13 +139,6 @@ class ZipReader {
   const absl::Span<const std::byte> file_;
   const absl::string_view name_;
 };
-
-// Returns the entries of an archive without a comment, in the order of its directory. Does not
-// check checksums.
-absl::StatusOr<std::vector<ZipEntry>> ReadStoredZip(absl::Span<const std::byte> file,
-                                                    absl::string_view file_name) {
-  return ZipReader(file, file_name).Read();
-}
 
 constexpr size_t kMaxPickleBytes = size_t{4} << 20;  // a tensor takes some hundred
 constexpr size_t kMaxDimensions = 8;
@@ -527,7 +522,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const st
   const auto wrong = [&](absl::string_view found, absl::string_view allowed) {
     return NotAllowed(file_name, found, allowed);
   };
-  ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, ReadStoredZip(file, file_name));
+  ASSIGN_OR_RETURN(const std::vector<ZipEntry> entries, ZipReader(file, file_name).Read());
   const ZipEntry* pickle = nullptr;
   for (const ZipEntry& entry : entries) {
     if (!absl::EndsWith(entry.name, absl::StrCat("/", kPickle))) continue;
