@@ -1,7 +1,6 @@
 #include "draft/head_drafter.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"

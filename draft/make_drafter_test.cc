@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "tandem/field_error.h"
 #include "tests/fake_model.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -43,9 +44,8 @@ TEST(MakeDrafter, MakesADrafterThatCanBeAnyKind) {
   const DrafterParts with_model{.model = &model, .cache = cache.get(), .target_vocab_size = 7};
   for (const DrafterKind usual : {DrafterKind::kAuto, DrafterKind::kNone, DrafterKind::kModel,
                                   DrafterKind::kNgram, DrafterKind::kModelAndNgram}) {
-    const auto every = MakeEveryDrafter(usual, with_model);
-    ASSERT_TRUE(every.ok()) << every.status();
-    EXPECT_EQ((*every)->name(), "model+ngram");
+    ASSERT_OK_AND_ASSIGN(const auto every, MakeEveryDrafter(usual, with_model));
+    EXPECT_EQ(every->name(), "model+ngram");
     const auto without = MakeEveryDrafter(usual, {});
     const bool needs_model = usual == DrafterKind::kModel || usual == DrafterKind::kModelAndNgram;
     ASSERT_EQ(without.ok(), !needs_model);
@@ -60,9 +60,8 @@ TEST(MakeDrafter, MakesADrafterThatCanBeAnyKind) {
 TEST(DrafterKind, ParsesItsName) {
   for (const char* name :
        {"auto", "none", "model", "ngram", "model+ngram", "eagle3", "eagle3+ngram"}) {
-    const auto kind = ParseDrafterKind(name);
-    ASSERT_TRUE(kind.ok()) << kind.status();
-    EXPECT_EQ(NameOf(*kind), name);
+    ASSERT_OK_AND_ASSIGN(const auto kind, ParseDrafterKind(name));
+    EXPECT_EQ(NameOf(kind), name);
   }
   const absl::Status status = ParseDrafterKind("oracle").status();
   EXPECT_EQ(FieldOf(status), "drafter");

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <map>
-#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -87,13 +84,21 @@ TEST(ModelDrafter, EndsADraftAtRowsOfLowConfidence) {
 
 // Random rounds of a batch: draft lengths from 0 on, random acceptance, evictions, rounds without a
 // draft, failures, and a draft context shorter than the text. After every draft the cache holds the
-// context and all proposed tokens but the last. After every round it holds committed tokens only.
+// context and all proposed tokens but the last, or in one pass the context: every mask has left it.
+// After every round, and after a failure, it holds committed tokens only. Freed pages are poisoned,
+// so a row that read a dropped slot would not be the expected one.
 TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
   FakeSampler sampler;
-  for (const auto& [context_length, on_device] :
-       {std::pair{1 << 20, false}, {60, false}, {1 << 20, true}, {60, true}}) {
-    DrafterWorld world(
-        {.model = {.context_length = context_length, .sampler = on_device ? &sampler : nullptr}});
+  for (int way = 0; way < 8; ++way) {
+    const int context_length = way % 2 == 0 ? 1 << 20 : 60;
+    const bool in_one_pass = way >= 4;
+    DrafterWorld::Options options{.model = {.context_length = context_length,
+                                            .sampler = way / 2 % 2 == 0 ? nullptr : &sampler}};
+    if (in_one_pass) {
+      options.model.vocab = 9;
+      options.mask_token = 8;  // beyond the target's vocabulary
+    }
+    DrafterWorld world(options);
     std::mt19937_64 random(static_cast<uint64_t>(context_length));
     std::vector<DrafterWorld::Sequence*> all;
     for (int i = 0; i < 3; ++i) {
@@ -104,6 +109,7 @@ TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
       world.drafter().Rollback(all.back()->state.get(), 0);
     }
     int num_full_drafts = 0;
+    int num_failures = 0;
     for (int round = 0; round < 400; ++round) {
       std::vector<DrafterWorld::Sequence*> asked;
       std::vector<int> max_tokens;
@@ -122,16 +128,23 @@ TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
       if (world.model().options().fail_every == 0) {
         ASSERT_TRUE(drafted);
       }
-      for (size_t i = 0; i < asked.size() && drafted; ++i) {
+      num_failures += drafted ? 0 : 1;
+      for (size_t i = 0; i < asked.size(); ++i) {
         DrafterWorld::Sequence& s = *asked[i];
         const int n = static_cast<int>(s.tokens.size());
+        if (!drafted) {
+          Tokens cached = world.Cached(s);
+          ASSERT_LE(cached.size(), s.tokens.size());
+          ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s.tokens.begin())) << round;
+          continue;
+        }
         const int room = std::max(0, context_length - n + 1);
         const int k = std::min(max_tokens[i], room);
         ASSERT_THAT(s.proposal.tokens, SizeIs(n > context_length ? 0 : k));
         world.ExpectDrawnAsRecorded(s);
         if (n > context_length) continue;
-        Tokens expected = Joined(s.tokens, s.proposal.tokens);
-        if (k > 0) expected.pop_back();
+        Tokens expected = in_one_pass ? s.tokens : Joined(s.tokens, s.proposal.tokens);
+        if (k > 0 && !in_one_pass) expected.pop_back();
         ASSERT_EQ(world.Cached(s), expected) << "round " << round;
         num_full_drafts += k > 0;
       }
@@ -152,7 +165,7 @@ TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
         const Tokens cached = world.Cached(*s);
         ASSERT_EQ(static_cast<int>(cached.size()), std::min(length_before, committed - 1));
         ASSERT_TRUE(std::equal(cached.begin(), cached.end(), s->tokens.begin()));
-        if (k > 0) {
+        if (k > 0 && !in_one_pass) {
           // The cache lags by one exactly after a full acceptance.
           EXPECT_EQ(static_cast<int>(cached.size()), n - 1 + std::min(k, accepted + 1));
         }
@@ -167,6 +180,7 @@ TEST(ModelDrafter, KeepsItsCacheCorrectOverRandomRounds) {
       }
     }
     EXPECT_GT(num_full_drafts, 300);
+    EXPECT_GT(num_failures, 3);
   }
 }
 

@@ -166,23 +166,20 @@ std::vector<DraftOption> NgramDrafter::Options(DraftState* state,
   if (match.length > 0) {
     options.push_back({.source = DraftSource::kLookup,
                        .evidence = EvidenceOf(match),
-                       .max_tokens = kMaxDraftTokens,
-                       .num_unread = 0});
+                       .max_tokens = kMaxDraftTokens});
   }
   const Remembered remembered(own->memory(), context, kMaxRemembered);
   if (!remembered.tokens().empty()) {
     options.push_back({.source = remembered.source(),
                        .evidence = remembered.evidence(),
-                       .max_tokens = static_cast<int>(remembered.tokens().size()),
-                       .num_unread = 0});
+                       .max_tokens = static_cast<int>(remembered.tokens().size())});
   }
   if (const DraftTextMatch found = own->FindInTexts(context); found.text != nullptr) {
     const size_t count = found.text->From(found.match.next).size();
     if (count > 0) {
       options.push_back({.source = DraftSource::kText,
                          .evidence = TextEvidenceOf(found.match),
-                         .max_tokens = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens)),
-                         .num_unread = 0});
+                         .max_tokens = static_cast<int>(std::min<size_t>(count, kMaxDraftTokens))});
     }
   }
   return options;
@@ -195,17 +192,17 @@ absl::Status NgramDrafter::Propose(absl::Span<const DraftRequest> requests,
     if (requests[i].granted == 0) continue;
     const absl::Span<const TokenId> context = requests[i].context;
     auto* state = static_cast<NgramDraftState*>(requests[i].state);
-    if (requests[i].source == DraftSource::kMemory ||
-        requests[i].source == DraftSource::kSuccessors) {
+    const DraftSource source = requests[i].source;
+    if (source == DraftSource::kMemory || source == DraftSource::kSuccessors) {
       const Remembered remembered(state->memory(), context, requests[i].granted);
       for (const TokenId token : remembered.tokens()) ProposeCertain(token, proposals[i]);
       continue;
     }
-    if (requests[i].source == DraftSource::kText) {
+    if (source == DraftSource::kText) {
       const DraftTextMatch found = state->FindInTexts(context);
       if (found.text == nullptr) continue;
       const absl::Span<const TokenId> next = found.text->From(found.match.next);
-      for (const TokenId token : next.first(std::min<size_t>(next.size(), requests[i].granted))) {
+      for (const TokenId token : next.subspan(0, requests[i].granted)) {
         ProposeCertain(token, proposals[i]);
       }
       continue;

@@ -60,9 +60,7 @@ absl::StatusOr<std::shared_ptr<const PredictedText>> PredictedTexts::Get(const T
   }
   {
     const absl::MutexLock lock(&mutex_);
-    texts_.erase(std::remove_if(texts_.begin(), texts_.end(),
-                                [](const Known& known) { return known.text.expired(); }),
-                 texts_.end());
+    std::erase_if(texts_, [](const Known& known) { return known.text.expired(); });
     for (const Known& known : texts_) {
       std::shared_ptr<const PredictedText> found = known.text.lock();
       if (IsSameSalt(known.salt, salt) && found != nullptr && found->text() == text) return found;

@@ -1,7 +1,6 @@
 #include "draft/tenants.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 #include "base/split_mix.h"

@@ -1,6 +1,5 @@
 #include "draft/policy/acceptance_estimate.h"
 
-#include <cmath>
 #include <random>
 #include <vector>
 

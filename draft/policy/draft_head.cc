@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "draft/policy/round_costs.h"
-#include "tandem/draft_tokens.h"
 
 namespace tandem {
 namespace {

@@ -2,7 +2,6 @@
 #define TANDEM_DRAFT_POLICY_DRAFT_HEAD_H_
 
 #include <array>
-#include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"

@@ -1,7 +1,6 @@
 #include "draft/policy/draft_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <random>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "draft/policy/speculation_policy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <random>
 #include <vector>
