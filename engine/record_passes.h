@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "engine/runtime.h"
-#include "model/pass_classes.h"
+#include "model/pass_message.h"
 #include "tandem/engine_options.h"
 
 namespace tandem {

@@ -1,6 +1,5 @@
 #include "model/host_logits.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "gtest/gtest.h"

@@ -1,11 +1,10 @@
 #include "model/packed_cache.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -29,11 +28,9 @@ namespace fs = std::filesystem;
 // empty if the file has none.
 std::string BeginningOfIdentity(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::array<unsigned char, sizeof(uint64_t)> length{};
-  file.read(reinterpret_cast<char*>(length.data()), length.size());
   uint64_t header_bytes = 0;
-  for (size_t i = 0; i < length.size(); ++i) header_bytes |= uint64_t{length[i]} << (8 * i);
-  file.seekg(static_cast<std::streamoff>(header_bytes), std::ios::cur);
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
+  file.seekg(static_cast<std::streamoff>(le64toh(header_bytes)), std::ios::cur);
   std::string text(4096, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(file.gcount());

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/folder_testing.h"
 #include "tests/packed_testing.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -57,10 +58,8 @@ TEST_F(PackedCache, ListsPackedFilesOnlyTheLeastRecentlyUsedFirst) {
 TEST_F(PackedCache, KeepsAFileThatIsBeingWritten) {
   const std::string name = "m-0123456789abcdef.safetensors";
   const std::string left = Write(name + ".00abcd.part", "of a killed process");
-  auto folder = OutputFolder::Around(Path(name));
-  ASSERT_TRUE(folder.ok()) << folder.status();
-  auto part = folder->NewPart(name);
-  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_OK_AND_ASSIGN(auto folder, OutputFolder::Around(Path(name)));
+  ASSERT_OK_AND_ASSIGN(auto part, folder.NewPart(name));
   const std::vector<CachedFile> files = PackedFilesIn(folder_);
   ASSERT_EQ(files.size(), 2);
   for (const CachedFile& file : files) {
@@ -69,8 +68,8 @@ TEST_F(PackedCache, KeepsAFileThatIsBeingWritten) {
     EXPECT_EQ(status.ok(), file.path == left) << status;
     EXPECT_EQ(fs::exists(file.path), file.path != left);
   }
-  EXPECT_EQ(RemoveCachedFile({.path = part->path(), .is_unfinished = true}),
-            absl::UnavailableError(part->path() + ": is being written"));
+  EXPECT_EQ(RemoveCachedFile({.path = part.path(), .is_unfinished = true}),
+            absl::UnavailableError(part.path() + ": is being written"));
 }
 
 TEST_F(PackedCache, TheLimitRemovesTheLeastRecentlyUsedOthers) {

@@ -59,10 +59,6 @@ void LowerPriority() {
   syscall(SYS_ioprio_set, kThisThread, 0, kIdleClass);
 }
 
-size_t Padded(size_t size) {
-  return (size + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
-}
-
 absl::Span<const std::byte> AsBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
@@ -145,7 +141,7 @@ absl::StatusOr<PackedFile> PackedFile::Open(const PackedSource& source) {
   for (const SafetensorsEntry& entry : entries) packed.entries_[entry.name] = entry.bytes;
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> identity, packed.Find(kIdentity));
   std::string wanted = source.identity;
-  wanted.resize(Padded(wanted.size()));
+  wanted.resize(PackedFileWriter::PaddedSize(wanted.size()));
   if (View(identity) != wanted) {
     return absl::FailedPreconditionError(
         absl::StrCat(source.path, ": the model's files have changed since it was packed"));
@@ -160,7 +156,7 @@ absl::Status PackedFile::CheckBytes() const {
   const std::vector<uint64_t> found =
       ChecksumsOf(file_.bytes().first(kept.data() - file_.bytes().data()));
   const absl::string_view wanted = View(kept);
-  if (kept.size() != Padded(found.size() * sizeof(uint64_t))) {
+  if (kept.size() != PackedFileWriter::PaddedSize(found.size() * sizeof(uint64_t))) {
     return absl::DataLossError(absl::StrCat(path_, ": has ", kept.size(),
                                             " bytes of checksums for ", found.size(), " blocks"));
   }
@@ -284,7 +280,9 @@ PackedFileWriter::PackedFileWriter(const PackedSource& source, int max_entries, 
 
 PackedFileWriter::~PackedFileWriter() { Stop(); }
 
-size_t PackedFileWriter::PaddedSize(size_t bytes) { return Padded(bytes); }
+size_t PackedFileWriter::PaddedSize(size_t bytes) {
+  return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+}
 
 absl::Span<std::byte> PackedFileWriter::Image(size_t begin, size_t end) const {
   return {static_cast<std::byte*>(image_.data()) + begin, end - begin};
@@ -293,7 +291,7 @@ absl::Span<std::byte> PackedFileWriter::Image(size_t begin, size_t end) const {
 absl::StatusOr<absl::Span<std::byte>> PackedFileWriter::Add(absl::string_view name, size_t bytes) {
   turn_->ReportProgress();
   if (writes_at_once_) RETURN_IF_ERROR(WriteWholeChunks(size_));
-  const size_t padded = Padded(bytes);
+  const size_t padded = PaddedSize(bytes);
   TANDEM_CHECK(size_ + padded <= capacity_);
   entries_.push_back({.name = std::string(name),
                       .dtype = "U8",
@@ -400,7 +398,7 @@ absl::Status PackedFileWriter::WriteChunk(size_t begin, size_t end) {
 
 absl::Status PackedFileWriter::Finish() {
   const size_t num_blocks = NumBlocks(size_);
-  const size_t size = Padded(num_blocks * sizeof(uint64_t));
+  const size_t size = PaddedSize(num_blocks * sizeof(uint64_t));
   entries_.push_back({.name = kChecksums,
                       .dtype = "U8",
                       .shape = {static_cast<int64_t>(size)},

@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "tests/folder_testing.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -74,11 +75,10 @@ class PackedFileTest : public FolderTest {
   const std::string second_ = std::string(kPackedAlignment, 'y');
 
   void Write(const PackedSource& source) const {
-    auto writer = Create(source);
-    ASSERT_TRUE(writer.ok()) << writer.status();
-    EXPECT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
-    EXPECT_TRUE((*writer)->Add(std::string(400, 'n'), Bytes(second_)).ok());
-    EXPECT_TRUE(Finish(writer->get()).ok());
+    ASSERT_OK_AND_ASSIGN(auto writer, Create(source));
+    EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
+    EXPECT_TRUE(writer->Add(std::string(400, 'n'), Bytes(second_)).ok());
+    EXPECT_TRUE(Finish(writer.get()).ok());
   }
 };
 
@@ -86,23 +86,21 @@ TEST_F(PackedFileTest, FindsAddedEntries) {
   EXPECT_TRUE(absl::IsNotFound(PackedFile::Open(Source()).status()));
   Write(Source());
   EXPECT_EQ(NumPacked(), 1);
-  const auto packed = PackedFile::Open(Source());
-  ASSERT_TRUE(packed.ok()) << packed.status();
-  const auto first = *packed->Find("first");
+  ASSERT_OK_AND_ASSIGN(const auto packed, PackedFile::Open(Source()));
+  const auto first = *packed.Find("first");
   EXPECT_EQ(first.size(), 1024);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(first.data()), first.size()),
             first_ + std::string(1024 - first_.size(), '\0'));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kPackedAlignment, 0);
-  const auto second = *packed->Find(std::string(400, 'n'));
+  const auto second = *packed.Find(std::string(400, 'n'));
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(second.data()), second.size()), second_);
-  EXPECT_EQ(packed->Find("third").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(packed.Find("third").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(PackedFileTest, DoesNotExistBeforeItIsComplete) {
   {
-    auto writer = Create(Source());
-    ASSERT_TRUE(writer.ok()) << writer.status();
-    EXPECT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
+    ASSERT_OK_AND_ASSIGN(auto writer, Create(Source()));
+    EXPECT_TRUE(writer->Add("first", Bytes(first_)).ok());
     EXPECT_TRUE(absl::IsNotFound(PackedFile::Open(Source()).status()));
   }
   EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
@@ -145,13 +143,12 @@ TEST_F(PackedFileTest, IsRejectedIfTruncated) {
 // Changes one byte of the header, an entry, its padding or the checksums themselves.
 TEST_F(PackedFileTest, IsRejectedIfAByteChanges) {
   const PackedSource source = Source();
-  auto writer = Create(source);
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_OK_AND_ASSIGN(auto writer, Create(source));
   // Several chunks and blocks, the last ones partial.
   std::string weights((size_t{21} << 20) + 1000, '\0');
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<char>(i % 251);
-  ASSERT_TRUE((*writer)->Add("weights", Bytes(weights)).ok());
-  ASSERT_TRUE(Finish(writer->get()).ok());
+  ASSERT_TRUE(writer->Add("weights", Bytes(weights)).ok());
+  ASSERT_TRUE(Finish(writer.get()).ok());
   ASSERT_TRUE(PackedFile::Open(source).ok());
   const auto size = static_cast<int64_t>(fs::file_size(source.path));
   const auto change = [&](int64_t at) {
@@ -212,11 +209,10 @@ TEST_F(PackedFileTest, WaitsForItsTurnWhileThereIsProgress) {
 }
 
 TEST_F(PackedFileTest, LeavesNothingIfItEndsBeforeItIsComplete) {
-  auto writer = Create(Source());
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_TRUE((*writer)->Add("first", Bytes(first_)).ok());
-  (*writer)->WriteInBackground();
-  writer->reset();
+  ASSERT_OK_AND_ASSIGN(auto writer, Create(Source()));
+  ASSERT_TRUE(writer->Add("first", Bytes(first_)).ok());
+  writer->WriteInBackground();
+  writer.reset();
   EXPECT_TRUE(fs::is_empty(folder_ + "/made/packed"));
 }
 

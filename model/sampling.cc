@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kernels/row_math.h"
 #include "kernels/row_sums.h"
+#include "tandem/field_error.h"
 
 namespace tandem {
 namespace {
@@ -37,12 +39,6 @@ void ApplyPenalties(const SamplingParams& params, const TokenHistory& history,
       logit -= params.frequency_penalty * static_cast<float>(count.in_output);
       logit -= params.presence_penalty;
     }
-  }
-}
-
-void MaskTokens(absl::Span<const TokenId> tokens, absl::Span<float> row) {
-  for (const TokenId id : tokens) {
-    if (static_cast<size_t>(id) < row.size()) row[id] = -kInfinity;
   }
 }
 
@@ -182,17 +178,34 @@ void Renormalize(absl::Span<float> probs) {
   for (float& p : probs) p *= inverse;
 }
 
-// Returns the ids of the `count` largest values, largest first.
+// Returns the ids of the `count` largest values, largest first; none if `count` is not positive.
 std::vector<TokenId> BestIds(absl::Span<const float> values, int count) {
-  std::vector<TokenId> ids(values.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  count = std::min<int>(count, static_cast<int>(ids.size()));
-  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), ByValueThenId{values.data()});
-  ids.resize(count);
+  if (count <= 0) return {};
+  std::vector<TokenId> ids =
+      LargestIds(std::min<int>(count, static_cast<int>(values.size())), values);
+  absl::c_stable_sort(ids, ByValueThenId{values.data()});
   return ids;
 }
 
 }  // namespace
+
+absl::Status SamplingParams::Validate(int vocab_size) const {
+  absl::Status status;
+  VisitSamplingParams([&](const Parameter& parameter, auto member, const Limits& limits) {
+    status.Update(CheckWithin(parameter.name, this->*member, limits));
+  });
+  RETURN_IF_ERROR(status);
+  for (const auto& [id, bias] : logit_bias) {
+    if (id < 0 || id >= vocab_size) {
+      return FieldError("logit_bias",
+                        absl::StrCat("token ", id, " is not in the vocabulary of ", vocab_size));
+    }
+    if (Limits{.low = -100, .high = 100}.Contain(bias)) continue;
+    return FieldError("logit_bias",
+                      absl::StrCat("must be from -100 to 100, got ", bias, " for token ", id));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status StatusOf(RowState state) {
   switch (state) {
@@ -233,7 +246,11 @@ absl::Status MakeDistribution(absl::Span<const float> logits, const SamplingPara
   for (const auto& [id, bias] : params.logit_bias) {
     if (static_cast<size_t>(id) < row.size()) row[id] += bias;
   }
-  if (masks && !is_constrained) MaskTokens(params.ending_tokens, absl::MakeSpan(row));
+  if (masks && !is_constrained) {
+    for (const TokenId id : params.ending_tokens) {
+      if (static_cast<size_t>(id) < row.size()) row[id] = -kInfinity;
+    }
+  }
   if (params.is_greedy()) {
     distribution->only = ArgMax(row);
     row.clear();
@@ -299,9 +316,7 @@ RawLogprobs::RawLogprobs(absl::Span<const float> logits) : logits_(logits) {
 TokenLogprobs LogprobsOf(absl::Span<const float> logits, TokenId id, int num_top) {
   const RawLogprobs row(logits);
   TokenLogprobs result{.id = id, .logprob = row.Of(id), .top = {}};
-  if (num_top > 0) {
-    for (const TokenId v : BestIds(logits, num_top)) result.top.emplace_back(v, row.Of(v));
-  }
+  for (const TokenId v : BestIds(logits, num_top)) result.top.emplace_back(v, row.Of(v));
   return result;
 }
 
@@ -314,10 +329,8 @@ TokenLogprobs LogprobsOf(const Distribution& distribution, TokenId id, int num_t
   }
   const auto logprob = [&](TokenId v) { return std::log(distribution.probs[v]); };
   TokenLogprobs result{.id = id, .logprob = logprob(id), .top = {}};
-  if (num_top > 0) {
-    for (const TokenId v : BestIds(distribution.probs, num_top)) {
-      if (distribution.probs[v] > 0.0f) result.top.emplace_back(v, logprob(v));
-    }
+  for (const TokenId v : BestIds(distribution.probs, num_top)) {
+    if (distribution.probs[v] > 0.0f) result.top.emplace_back(v, logprob(v));
   }
   return result;
 }

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/mapped_file.h"
 #include "base/source_path_testing.h"
 #include "gmock/gmock.h"
@@ -19,6 +18,7 @@
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 #include "tests/law_kit.h"
+#include "tests/status_testing.h"
 
 namespace tandem {
 namespace {
@@ -98,12 +98,10 @@ SamplingParams ParamsOf(const Json& fields) {
 // below 1e-30 may be 0. f32 gives probabilities within 1e-7; 1e-5 is allowed.
 TEST(MakeDistribution, EqualsTheReference) {
   const std::string data = SourcePath("tests/data/");
-  const auto text = ReadFile(data + "sampling/processed.json");
-  ASSERT_TRUE(text.ok()) << text.status();
-  const Json reference = Json::parse(*text);
-  const auto golden = ReadFile(data + std::string(reference["logits"]));
-  ASSERT_TRUE(golden.ok()) << golden.status();
-  const ReferenceRows rows{.bytes = *golden, .vocab = reference["vocab_size"]};
+  ASSERT_OK_AND_ASSIGN(const auto text, ReadFile(data + "sampling/processed.json"));
+  const Json reference = Json::parse(text);
+  ASSERT_OK_AND_ASSIGN(const auto golden, ReadFile(data + std::string(reference["logits"])));
+  const ReferenceRows rows{.bytes = golden, .vocab = reference["vocab_size"]};
   ASSERT_GT(reference["cases"].size(), 20u);
   for (const Json& c : reference["cases"]) {
     SCOPED_TRACE(c["params"].dump());

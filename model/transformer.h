@@ -17,7 +17,6 @@
 #include "model/checkpoint/weights.h"
 #include "model/host_logits.h"
 #include "model/language_model.h"
-#include "model/pass_classes.h"
 #include "model/pass_message.h"
 #include "model/rank_parts.h"
 #include "model/ranks/rank_group.h"
@@ -149,7 +148,7 @@ class Transformer final : public LanguageModel {
   void RepeatPass();
 
   // Whether passes of a shape that came before are replayed by the device. Their numbers are padded
-  // to classes then (model/pass_classes.h).
+  // to classes then (PassClassOf).
   bool records_passes() const { return graph_cache_->replays(); }
   // Runs passes of this size whose rows are all padding, so that the first real pass of its classes
   // is replayed. Writes nothing to the cache. Does nothing unless records_passes().

@@ -1,15 +1,30 @@
 // The parts of Transformer for heads: SetHead gathers rows of the head, KeepState keeps states for
 // a draft head, and TakeStates and EnterHead read them.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "kernels/blocks.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/transformer.h"
 
 namespace tandem {
+
+ConstMatrixView GatheredRows(const ConstMatrixView& matrix, absl::Span<const TokenId> rows,
+                             std::vector<std::byte>* gathered) {
+  const size_t row_bytes = RowBytes(matrix.dtype, matrix.cols);
+  const size_t stride = RowBytes(matrix.dtype, matrix.stride);
+  gathered->resize(rows.size() * row_bytes);
+  const auto* const from = static_cast<const std::byte*>(matrix.data);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(gathered->data() + i * row_bytes, from + rows[i] * stride, row_bytes);
+  }
+  return ConstMatrixView(gathered->data(), matrix.dtype, static_cast<int>(rows.size()), matrix.cols,
+                         matrix.cols);
+}
 
 absl::StatusOr<ConstMatrixView> Transformer::HeadMatrix() const {
   if (config_.tied_embeddings) return weights_->host_embedding;

@@ -24,6 +24,13 @@ constexpr int64_t kLongRow = 256;  // a multiple of the block size of every form
 
 }  // namespace
 
+void TransformerWeights::ForgetPacked() {
+  while (!unpacked.empty() && unpacked.front().weight->unpacked.empty()) {
+    for (const std::string& tensor : unpacked.front().tensors) source->Forget(tensor);
+    unpacked.pop_front();
+  }
+}
+
 TransformerLoader::TransformerLoader(const ModelFiles& files, Backend* backend,
                                      const Transformer::LoadOptions& options)
     : files_(files),

@@ -139,7 +139,6 @@ class LinkedRanks final : public RankGroup {
   }
 
   absl::Status status() const override { return link_.status(); }
-  bool is_over() const override { return absl::IsCancelled(status()); }
   void Fail(absl::Status why) override { link_.Fail(why); }
 
  private:

@@ -45,7 +45,6 @@ class DeviceRanks final : public RankGroup {
     return host_.Exchange(words);
   }
   absl::Status status() const override { return host_.status(); }
-  bool is_over() const override { return host_.is_over(); }
   void Fail(absl::Status why) override { host_.Fail(std::move(why)); }
 
  private:

@@ -74,7 +74,7 @@ class RankGroup {
   // Returns OK, or the reason why the group has ended.
   virtual absl::Status status() const = 0;
   // Whether rank 0 has ended the group because its work is done.
-  virtual bool is_over() const = 0;
+  bool is_over() const { return absl::IsCancelled(status()); }
   // Ends the group for all ranks that can still be reached. Thread-safe.
   virtual void Fail(absl::Status why) = 0;
 

@@ -27,7 +27,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/guard.h"
 #include "base/instant.h"
@@ -171,8 +170,6 @@ class SharedRanks final : public RankGroup {
     if (header_.failure.load(std::memory_order_acquire) != 2) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(header_.failure_code.load()), header_.reason);
   }
-
-  bool is_over() const override { return absl::IsCancelled(status()); }
 
   void Fail(absl::Status why) override {
     uint32_t nobody = 0;

@@ -1,7 +1,5 @@
 // Passes that are padded to classes: they are replayed while the load changes, and have the bits of
 // passes without padding.
-#include "model/pass_classes.h"
-
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
+#include "model/pass_message.h"
 #include "model/transformer.h"
 #include "tandem/engine.h"
 #include "tests/golden_file.h"
