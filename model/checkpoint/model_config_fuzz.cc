@@ -17,8 +17,8 @@
 
 namespace {
 
-const std::vector<SortedJson>& Samples() {
-  static const auto& samples = *new std::vector<SortedJson>(tandem::ParseAll({
+const std::vector<tandem::SortedJson>& Samples() {
+  static const auto& samples = *new std::vector<tandem::SortedJson>(tandem::ParseAll({
       R"({"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
           "draft_vocab_size": 200, "norm_before_residual": true, "norm_before_fc": false,
           "eagle_aux_hidden_state_layer_ids": [2, 4], "transformer_layer_config": {

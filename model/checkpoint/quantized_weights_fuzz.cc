@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-using Json = SortedJson;
+using Json = tandem::SortedJson;
 
 constexpr size_t kMaxBytes = 1 << 16;
 
@@ -196,7 +196,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return true;
   }();
   (void)checked;
-  const auto document = SortedJson::parse(data, data + size, nullptr, false);
+  const auto document = tandem::SortedJson::parse(data, data + size, nullptr, false);
   if (!document.is_discarded()) tandem::FuzzOne(document);
   return 0;
 }

@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kLengthBytes = 8;
 
-const std::vector<SortedJson>& Samples() {
-  static const auto& samples = *new std::vector<SortedJson>(ParseAll({
+const std::vector<tandem::SortedJson>& Samples() {
+  static const auto& samples = *new std::vector<tandem::SortedJson>(ParseAll({
       R"({"__metadata__": {"format": "pt"},
           "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
           "b.weight": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
@@ -36,12 +36,12 @@ void FuzzOne(absl::Span<const std::byte> file) {
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   const std::byte* const data = file.data() + kLengthBytes + header_bytes;
   const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
-  const auto header = SortedJson::parse(text, text + header_bytes, nullptr, false);
+  const auto header = tandem::SortedJson::parse(text, text + header_bytes, nullptr, false);
   TANDEM_CHECK(header.is_object());
   TANDEM_CHECK(header.size() == entries->size() + header.contains("__metadata__"));
   const std::byte* end = data;
   for (const SafetensorsEntry& entry : *entries) {
-    const SortedJson& said = header.at(entry.name);
+    const tandem::SortedJson& said = header.at(entry.name);
     TANDEM_CHECK(entry.bytes.data() == end);
     end += entry.bytes.size();
     TANDEM_CHECK(said.at("data_offsets").at(0) == entry.bytes.data() - data);
@@ -66,11 +66,12 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   if (mutator.Below(8) == 0) return LLVMFuzzerMutate(data, size, max_size);
   uint64_t header_bytes = 0;
   if (size >= kLengthBytes) std::memcpy(&header_bytes, data, kLengthBytes);
-  SortedJson header(SortedJson::value_t::discarded);
+  tandem::SortedJson header(tandem::SortedJson::value_t::discarded);
   size_t data_bytes = 33;
   if (size >= kLengthBytes && header_bytes <= size - kLengthBytes) {
     const uint8_t* const text = data + kLengthBytes;
-    header = SortedJson::parse(text, text + header_bytes, nullptr, /*allow_exceptions=*/false);
+    header =
+        tandem::SortedJson::parse(text, text + header_bytes, nullptr, /*allow_exceptions=*/false);
     data_bytes = size - kLengthBytes - header_bytes;
   }
   if (header.is_discarded()) header = mutator.Sample();
