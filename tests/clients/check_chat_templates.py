@@ -2,10 +2,10 @@
 """Compares our chat templates with those of transformers: every *.jinja in a folder, in conversations with and without a system message,
 tools, tool calls, thoughts, and an answer to continue.
 
-    python3 tests/clients/check_chat_templates.py FOLDER [--program build/release/chat/chat_test] [--show]
+    python3 tests/clients/check_chat_templates.py FOLDER [--program build/release/text/chat/text_chat_test] [--show]
 
 Needs jinja2 and transformers. The templates of published models are not part of this tree; the source distribution of llama.cpp has about
-70 in models/templates. The cases are written to a file, which the test PublishedTemplates of chat_test reads and renders.
+70 in models/templates. The cases are written to a file, which the test PublishedTemplates of text_chat_test reads and renders.
 Both sides sort the keys of objects alphabetically, which is the order of nlohmann::json.
 """
 import argparse
@@ -115,7 +115,7 @@ def case(name, jinja, messages, tools=None, kwargs=None, add_generation_prompt=T
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('folder', type=pathlib.Path)
-    parser.add_argument('--program', default='build/release/chat/chat_test')
+    parser.add_argument('--program', default='build/release/text/chat/text_chat_test')
     parser.add_argument('--show', action='store_true', help='prints the differences')
     arguments = parser.parse_args()
     chat_template_utils.datetime = Clock
