@@ -78,7 +78,7 @@ class MessagesWriter final : public AnswerWriter {
     const Completion& completion = completions.front();
     Json members = {{"delta", StopJson(completion)}, {"usage", UsageOf(completion)}};
     members.update(ReportsOf(completions));
-    std::string events = EventOf("message_delta", std::move(members));
+    std::string events = EventOf("message_delta", members);
     events += EventOf("message_stop", Json::object());
     return events;
   }
@@ -239,17 +239,17 @@ class MessagesWriter final : public AnswerWriter {
   // ---- Events ----
 
   // Returns "event: TYPE\ndata: {...}\n\n".
-  static std::string EventOf(std::string_view type, Json members) {
+  static std::string EventOf(std::string_view type, const Json& members) {
     Json event = {{"type", std::string(type)}};
     event.update(members);
     return absl::StrCat("event: ", View(type), "\ndata: ", DumpJson(event), "\n\n");
   }
 
   // An event about the last block.
-  std::string BlockEvent(std::string_view type, Json members) const {
+  std::string BlockEvent(std::string_view type, const Json& members) const {
     Json event = {{"index", blocks_.size() - 1}};
     event.update(members);
-    return EventOf(type, std::move(event));
+    return EventOf(type, event);
   }
 
   AnswerReader reader_;

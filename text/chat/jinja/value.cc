@@ -102,7 +102,11 @@ using Order = std::partial_ordering;  // unordered: one of the two is NaN
 Order OrderOfNumbers(const Value& a, const Value& b) {
   if (a.is_integer() && b.is_integer()) return a.integer() <=> b.integer();
   if (a.is_float() == b.is_float()) return a.number() <=> b.number();
-  if (a.is_float()) return 0 <=> OrderOfNumbers(b, a);
+  if (a.is_float()) {
+    const Order reversed = OrderOfNumbers(b, a);
+    if (std::is_lt(reversed)) return Order::greater;
+    return std::is_gt(reversed) ? Order::less : reversed;
+  }
   const double other = b.number();
   if (!(std::abs(other) < 0x1p63)) return 0.0 <=> other;
   const double whole = std::floor(other);
