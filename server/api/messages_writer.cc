@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
@@ -16,9 +15,8 @@
 #include "base/json/json_writer.h"
 #include "base/net/secret.h"
 #include "base/string_view.h"
-#include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
-#include "tandem/answer_reader.h"
+#include "server/api/parts_writer.h"
 #include "tandem/json_value.h"
 #include "tandem/tokenizer.h"
 
@@ -34,19 +32,16 @@ std::string SignatureOf(absl::string_view thinking) {
   return absl::Base64Escape({reinterpret_cast<const char*>(digest.data()), digest.size()});
 }
 
-// Thinking, text and calls are separate blocks, in the order of the answer.
-class MessagesWriter final : public AnswerWriter {
+class MessagesWriter final : public PartsWriter {
  public:
   MessagesWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
-      : AnswerWriter(request, model, std::move(stamp)), reader_(request->reading) {}
+      : PartsWriter(request, model, std::move(stamp), /*is_never_empty=*/false) {}
 
   std::string FullAnswer(absl::Span<const Completion> completions) override {
     const Completion& completion = completions.front();
-    std::string nobody_reads;
-    TakeText(completion.text, &nobody_reads);
-    TakeEnd(&nobody_reads);
+    TakeAnswer(completion);
     Json message = MessageJson();
-    for (const Block& block : blocks_) message["content"].push_back(BlockJson(block));
+    for (const Part& part : parts()) message["content"].push_back(BlockJson(part, part.text));
     message.update(StopJson(completion));
     message["usage"] = UsageOf(completion);
     message.update(ReportsOf(completions));
@@ -58,19 +53,6 @@ class MessagesWriter final : public AnswerWriter {
     message["usage"] = {{"input_tokens", request_->prompts.front().size()}, {"output_tokens", 0}};
     std::string events = EventOf("message_start", {{"message", std::move(message)}});
     events += EventOf("ping", Json::object());
-    return events;
-  }
-
-  std::string PieceEvents(int /*choice*/, const OwnedPiece& piece) override {
-    std::string events;
-    TakeText(piece.text, &events);
-    return events;
-  }
-
-  std::string EndEvents(int /*choice*/, FinishReason /*reason*/,
-                        absl::Span<const Completion> /*completions*/) override {
-    std::string events;
-    TakeEnd(&events);
     return events;
   }
 
@@ -88,104 +70,55 @@ class MessagesWriter final : public AnswerWriter {
   }
 
  private:
-  enum class Kind { kThinking, kText, kCall };
-  struct Block {
-    Kind kind = Kind::kText;
-    std::string text{};  // of a call: its arguments
-    std::string name{};  // of a call, like id
-    std::string id{};
-    size_t num_sent = 0;  // bytes of the text that events have sent
-  };
+  // ---- Blocks: a part is one ----
 
-  // ---- Blocks: functions append the events for each change to `events` ----
+  std::string PartBegins() override {
+    return BlockEvent("content_block_start", {{"content_block", BlockJson(parts().back(), "")}});
+  }
 
-  // Returns a block with its text, or as it begins.
-  static Json BlockJson(const Block& block, bool is_complete = true) {
-    const std::string text = is_complete ? block.text : std::string();
-    switch (block.kind) {
-      case Kind::kThinking:
+  std::string PartContinues(const std::string& more) override {
+    Json delta;
+    switch (parts().back().kind) {
+      case Kind::kReasoning:
+        delta = {{"type", "thinking_delta"}, {"thinking", more}};
+        break;
+      case Kind::kText:
+        delta = {{"type", "text_delta"}, {"text", more}};
+        break;
+      case Kind::kCall:
+        delta = {{"type", "input_json_delta"}, {"partial_json", more}};
+        break;
+    }
+    return BlockEvent("content_block_delta", {{"delta", std::move(delta)}});
+  }
+
+  std::string PartEnds() override {
+    const Part& part = parts().back();
+    std::string events;
+    if (part.kind == Kind::kReasoning) {
+      const Json delta = {{"type", "signature_delta"}, {"signature", SignatureOf(part.text)}};
+      events = BlockEvent("content_block_delta", {{"delta", delta}});
+    }
+    return events + BlockEvent("content_block_stop", Json::object());
+  }
+
+  // Returns a block with its text, or with "" as it begins.
+  static Json BlockJson(const Part& part, const std::string& text) {
+    switch (part.kind) {
+      case Kind::kReasoning:
         return {{"type", "thinking"},
                 {"thinking", text},
-                {"signature", is_complete ? SignatureOf(text) : std::string()}};
+                {"signature", text.empty() ? std::string() : SignatureOf(text)}};
       case Kind::kText:
         return {{"type", "text"}, {"text", text}};
       case Kind::kCall:
         break;
     }
-    Json json = {{"type", "tool_use"}, {"id", block.id}, {"name", block.name}};
+    Json json = {{"type", "tool_use"}, {"id", part.call_id}, {"name", part.name}};
     // The arguments of a call that was cut short are not JSON.
     auto input = ParseJsonValue(text, "input");
     json["input"] = input.ok() && input->is_object() ? *std::move(input) : Json::object();
     return json;
-  }
-
-  Block& Begin(Block block, std::string* events) {
-    EndLast(events);
-    blocks_.push_back(std::move(block));
-    *events += BlockEvent("content_block_start",
-                          {{"content_block", BlockJson(blocks_.back(), /*is_complete=*/false)}});
-    return blocks_.back();
-  }
-
-  // Returns the block for text of this kind: the last one, or a new one.
-  Block& BlockOf(Kind kind, std::string* events) {
-    const bool goes_on = !blocks_.empty() && blocks_.back().kind == kind;
-    return goes_on ? blocks_.back() : Begin({.kind = kind}, events);
-  }
-
-  void Take(const AnswerDelta& delta, std::string* events) {
-    if (!delta.reasoning.empty()) BlockOf(Kind::kThinking, events).text += delta.reasoning;
-    if (!delta.content.empty()) BlockOf(Kind::kText, events).text += delta.content;
-    for (const AnswerDelta::Call& call : delta.calls) {
-      if (!call.name.empty()) {
-        Begin({.kind = Kind::kCall, .name = call.name, .id = CallIdOf(/*choice=*/0, call.index)},
-              events);
-      }
-      blocks_.back().text += call.arguments;
-    }
-  }
-
-  // Pushes single bytes, because a delta does not keep the order of its parts.
-  void TakeText(std::string_view text, std::string* events) {
-    for (size_t i = 0; i < text.size(); ++i) Take(reader_.Push(text.substr(i, 1)), events);
-    AppendDelta(events);
-  }
-
-  void TakeEnd(std::string* events) {
-    Take(reader_.Finish(), events);
-    EndLast(events);
-  }
-
-  // Sends the text that no event has sent yet.
-  void AppendDelta(std::string* events) {
-    if (blocks_.empty() || blocks_.back().num_sent == blocks_.back().text.size()) return;
-    Block& block = blocks_.back();
-    const std::string text = block.text.substr(block.num_sent);
-    block.num_sent = block.text.size();
-    Json delta;
-    switch (block.kind) {
-      case Kind::kThinking:
-        delta = {{"type", "thinking_delta"}, {"thinking", text}};
-        break;
-      case Kind::kText:
-        delta = {{"type", "text_delta"}, {"text", text}};
-        break;
-      case Kind::kCall:
-        delta = {{"type", "input_json_delta"}, {"partial_json", text}};
-        break;
-    }
-    *events += BlockEvent("content_block_delta", {{"delta", std::move(delta)}});
-  }
-
-  void EndLast(std::string* events) {
-    if (blocks_.empty()) return;
-    AppendDelta(events);
-    const Block& block = blocks_.back();
-    if (block.kind == Kind::kThinking) {
-      const Json delta = {{"type", "signature_delta"}, {"signature", SignatureOf(block.text)}};
-      *events += BlockEvent("content_block_delta", {{"delta", delta}});
-    }
-    *events += BlockEvent("content_block_stop", Json::object());
   }
 
   // ---- The message ----
@@ -218,7 +151,7 @@ class MessagesWriter final : public AnswerWriter {
   Json StopJson(const Completion& completion) const {
     const std::optional<std::string> sequence = StopSequenceOf(completion);
     const bool has_called =
-        absl::c_any_of(blocks_, [](const Block& block) { return block.kind == Kind::kCall; });
+        absl::c_any_of(parts(), [](const Part& part) { return part.kind == Kind::kCall; });
     const char* const reason = completion.finish_reason != FinishReason::kStop ? "max_tokens"
                                : sequence.has_value()                          ? "stop_sequence"
                                : has_called                                    ? "tool_use"
@@ -247,13 +180,10 @@ class MessagesWriter final : public AnswerWriter {
 
   // An event about the last block.
   std::string BlockEvent(std::string_view type, const Json& members) const {
-    Json event = {{"index", blocks_.size() - 1}};
+    Json event = {{"index", parts().size() - 1}};
     event.update(members);
     return EventOf(type, event);
   }
-
-  AnswerReader reader_;
-  std::vector<Block> blocks_{};
 };
 
 }  // namespace

@@ -2,15 +2,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/json/json_writer.h"
 #include "base/string_view.h"
 #include "engine/report_json.h"
-#include "server/api/answer_writer.h"
 #include "server/api/api_error.h"
-#include "tandem/answer_reader.h"
+#include "server/api/parts_writer.h"
 #include "tandem/json_value.h"
 
 namespace tandem {
@@ -25,16 +23,14 @@ const char* StatusOf(FinishReason reason) {
 
 // Reasoning, text and calls are separate items, in the order of the answer. An empty answer has one
 // empty message.
-class ResponsesWriter final : public AnswerWriter {
+class ResponsesWriter final : public PartsWriter {
  public:
   ResponsesWriter(const ApiRequest* request, const ServedModel* model, AnswerStamp stamp)
-      : AnswerWriter(request, model, std::move(stamp)), reader_(request->reading) {}
+      : PartsWriter(request, model, std::move(stamp), /*is_never_empty=*/true) {}
 
   std::string FullAnswer(absl::Span<const Completion> completions) override {
     const Completion& completion = completions.front();
-    std::string nobody_reads;
-    TakeText(completion.text, &nobody_reads);
-    TakeEnd(completion.finish_reason, &nobody_reads);
+    TakeAnswer(completion);
     return DumpJson(ResponseJson(&completion));
   }
 
@@ -42,19 +38,6 @@ class ResponsesWriter final : public AnswerWriter {
     // Not in one expression: events are numbered in the order in which they are made.
     std::string events = EventOf("response.created", {{"response", ResponseJson(nullptr)}});
     events += EventOf("response.in_progress", {{"response", ResponseJson(nullptr)}});
-    return events;
-  }
-
-  std::string PieceEvents(int /*choice*/, const OwnedPiece& piece) override {
-    std::string events;
-    TakeText(piece.text, &events);
-    return events;
-  }
-
-  std::string EndEvents(int /*choice*/, FinishReason reason,
-                        absl::Span<const Completion> /*completions*/) override {
-    std::string events;
-    TakeEnd(reason, &events);
     return events;
   }
 
@@ -77,25 +60,64 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
  private:
-  enum class Kind { kReasoning, kMessage, kCall };
-  struct Item {
-    Kind kind = Kind::kMessage;
-    std::string id{};
-    std::string text{};  // the arguments of a call
-    std::string name{};  // of a call, like call_id
-    std::string call_id{};
-    const char* status = "in_progress";
-    size_t num_sent = 0;  // bytes of the text that events have sent
-  };
+  // ---- Items: a part is one ----
 
-  // ---- Items: functions append the events for each change to `events` ----
+  std::string PartBegins() override {
+    std::string events = ItemEventOf("response.output_item.added");
+    const Part& part = parts().back();
+    if (part.kind == Kind::kCall) return events;
+    return events + TextEventOf("response.content_part.added", {{"part", PartJson(part, "")}});
+  }
+
+  std::string PartContinues(const std::string& more) override {
+    switch (parts().back().kind) {
+      case Kind::kReasoning:
+        return TextEventOf("response.reasoning_text.delta", {{"delta", more}});
+      case Kind::kText:
+        return TextEventOf("response.output_text.delta",
+                           {{"delta", more}, {"logprobs", Json::array()}});
+      case Kind::kCall:
+        break;
+    }
+    return TextEventOf("response.function_call_arguments.delta", {{"delta", more}});
+  }
+
+  std::string PartEnds() override {
+    const Part& part = parts().back();
+    std::string events;
+    switch (part.kind) {
+      case Kind::kReasoning:
+        events = TextEventOf("response.reasoning_text.done", {{"text", part.text}});
+        break;
+      case Kind::kText:
+        events = TextEventOf("response.output_text.done",
+                             {{"text", part.text}, {"logprobs", Json::array()}});
+        break;
+      case Kind::kCall:
+        events = TextEventOf("response.function_call_arguments.done",
+                             {{"arguments", part.text}, {"name", part.name}});
+        break;
+    }
+    if (part.kind != Kind::kCall) {
+      events += TextEventOf("response.content_part.done", {{"part", PartJson(part, part.text)}});
+    }
+    return events + ItemEventOf("response.output_item.done");
+  }
+
+  std::string IdOf(size_t index) const {
+    const Kind kind = parts()[index].kind;
+    const char* const prefix = kind == Kind::kReasoning ? "rs_"
+                               : kind == Kind::kCall    ? "fc_"
+                                                        : "msg_";
+    return absl::StrCat(prefix, stamp_.id, "-", index);
+  }
 
   // Returns the content part that holds an item's text; null for a call.
-  static Json PartJson(const Item& item, const std::string& text) {
-    switch (item.kind) {
+  static Json PartJson(const Part& part, const std::string& text) {
+    switch (part.kind) {
       case Kind::kReasoning:
         return {{"type", "reasoning_text"}, {"text", text}};
-      case Kind::kMessage:
+      case Kind::kText:
         return {{"type", "output_text"},
                 {"text", text},
                 {"annotations", Json::array()},
@@ -106,114 +128,28 @@ class ResponsesWriter final : public AnswerWriter {
     return nullptr;
   }
 
-  static Json ItemJson(const Item& item) {
-    Json json = {{"id", item.id}, {"status", item.status}};
-    if (item.kind == Kind::kCall) {
+  Json ItemJson(size_t index) const {
+    const Part& part = parts()[index];
+    Json json = {{"id", IdOf(index)},
+                 {"status", part.end.has_value() ? StatusOf(*part.end) : "in_progress"}};
+    if (part.kind == Kind::kCall) {
       json.update({{"type", "function_call"},
-                   {"call_id", item.call_id},
-                   {"name", item.name},
-                   {"arguments", item.text}});
+                   {"call_id", part.call_id},
+                   {"name", part.name},
+                   {"arguments", part.text}});
       return json;
     }
     // An item begins without a part.
     json["content"] = Json::array();
-    const bool has_begun = item.num_sent > 0 || std::string_view(item.status) != "in_progress";
-    if (has_begun) json["content"].push_back(PartJson(item, item.text));
-    if (item.kind == Kind::kMessage) {
+    const bool has_begun = part.num_sent > 0 || part.end.has_value();
+    if (has_begun) json["content"].push_back(PartJson(part, part.text));
+    if (part.kind == Kind::kText) {
       json.update({{"type", "message"}, {"role", "assistant"}});
     } else {
       json.update(
           {{"type", "reasoning"}, {"summary", Json::array()}, {"encrypted_content", nullptr}});
     }
     return json;
-  }
-
-  Item& Begin(Kind kind, std::string* events) {
-    if (!items_.empty()) EndLast("completed", events);
-    const char* const prefix = kind == Kind::kReasoning ? "rs_"
-                               : kind == Kind::kCall    ? "fc_"
-                                                        : "msg_";
-    items_.push_back({.kind = kind, .id = absl::StrCat(prefix, stamp_.id, "-", items_.size())});
-    return items_.back();
-  }
-
-  // Returns the item for text of this kind: the last one, or a new one.
-  Item& ItemOf(Kind kind, std::string* events) {
-    if (!items_.empty() && items_.back().kind == kind) return items_.back();
-    Item& item = Begin(kind, events);
-    *events += ItemEventOf("response.output_item.added");
-    *events += TextEventOf("response.content_part.added", {{"part", PartJson(item, "")}});
-    return item;
-  }
-
-  void Take(const AnswerDelta& delta, std::string* events) {
-    if (!delta.reasoning.empty()) ItemOf(Kind::kReasoning, events).text += delta.reasoning;
-    if (!delta.content.empty()) ItemOf(Kind::kMessage, events).text += delta.content;
-    for (const AnswerDelta::Call& call : delta.calls) {
-      if (!call.name.empty()) {
-        Item& item = Begin(Kind::kCall, events);
-        item.name = call.name;
-        item.call_id = CallIdOf(/*choice=*/0, num_calls_++);
-        *events += ItemEventOf("response.output_item.added");
-      }
-      items_.back().text += call.arguments;
-    }
-  }
-
-  // Pushes single bytes, because a delta does not keep the order of its parts.
-  void TakeText(std::string_view text, std::string* events) {
-    for (size_t i = 0; i < text.size(); ++i) Take(reader_.Push(text.substr(i, 1)), events);
-    AppendDelta(events);
-  }
-
-  void TakeEnd(FinishReason reason, std::string* events) {
-    Take(reader_.Finish(), events);
-    if (items_.empty()) ItemOf(Kind::kMessage, events);
-    EndLast(StatusOf(reason), events);
-  }
-
-  // Sends the text that no event has sent yet.
-  void AppendDelta(std::string* events) {
-    if (items_.empty()) return;
-    Item& item = items_.back();
-    if (item.num_sent == item.text.size()) return;
-    const std::string delta = item.text.substr(item.num_sent);
-    item.num_sent = item.text.size();
-    switch (item.kind) {
-      case Kind::kReasoning:
-        *events += TextEventOf("response.reasoning_text.delta", {{"delta", delta}});
-        return;
-      case Kind::kMessage:
-        *events += TextEventOf("response.output_text.delta",
-                               {{"delta", delta}, {"logprobs", Json::array()}});
-        return;
-      case Kind::kCall:
-        *events += TextEventOf("response.function_call_arguments.delta", {{"delta", delta}});
-        return;
-    }
-  }
-
-  void EndLast(const char* status, std::string* events) {
-    AppendDelta(events);
-    Item& item = items_.back();
-    item.status = status;
-    switch (item.kind) {
-      case Kind::kReasoning:
-        *events += TextEventOf("response.reasoning_text.done", {{"text", item.text}});
-        break;
-      case Kind::kMessage:
-        *events += TextEventOf("response.output_text.done",
-                               {{"text", item.text}, {"logprobs", Json::array()}});
-        break;
-      case Kind::kCall:
-        *events += TextEventOf("response.function_call_arguments.done",
-                               {{"arguments", item.text}, {"name", item.name}});
-        break;
-    }
-    if (item.kind != Kind::kCall) {
-      *events += TextEventOf("response.content_part.done", {{"part", PartJson(item, item.text)}});
-    }
-    *events += ItemEventOf("response.output_item.done");
   }
 
   // ---- The response ----
@@ -252,7 +188,7 @@ class ResponsesWriter final : public AnswerWriter {
     if (completion->finish_reason != FinishReason::kStop) {
       json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     }
-    for (const Item& item : items_) json["output"].push_back(ItemJson(item));
+    for (size_t i = 0; i < parts().size(); ++i) json["output"].push_back(ItemJson(i));
     json["usage"] = UsageOf(*completion);
     json.update(ReportsOf({completion, 1}));
     if (!completion->choice_logprobs.empty()) {
@@ -272,18 +208,17 @@ class ResponsesWriter final : public AnswerWriter {
 
   // An event about the last item, and one about its text.
   std::string ItemEventOf(std::string_view type) {
-    return EventOf(type, {{"output_index", items_.size() - 1}, {"item", ItemJson(items_.back())}});
+    const size_t last = parts().size() - 1;
+    return EventOf(type, {{"output_index", last}, {"item", ItemJson(last)}});
   }
 
   std::string TextEventOf(std::string_view type, Json members) {
-    members.update({{"item_id", items_.back().id}, {"output_index", items_.size() - 1}});
-    if (items_.back().kind != Kind::kCall) members["content_index"] = 0;
+    const size_t last = parts().size() - 1;
+    members.update({{"item_id", IdOf(last)}, {"output_index", last}});
+    if (parts()[last].kind != Kind::kCall) members["content_index"] = 0;
     return EventOf(type, std::move(members));
   }
 
-  AnswerReader reader_;
-  std::vector<Item> items_{};
-  int num_calls_ = 0;
   int num_events_ = 0;
 };
 
