@@ -76,6 +76,7 @@ void Choose(Session* session) {
     c.logprobs.assign(rows.begin(), rows.begin() + num_emitted);
   }
   c.stats.Add(DraftSource::kModel, /*num_proposed=*/0, /*num_accepted=*/0, num_emitted);
+  c.rounds_by_length.Add(/*num_proposed=*/0, /*num_accepted=*/0);
 }
 
 }  // namespace

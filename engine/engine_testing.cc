@@ -193,6 +193,18 @@ void ExpectConsistent(const Completion& completion) {
   }
   EXPECT_EQ(of_sources.proposed, stats.proposed);
   EXPECT_EQ(of_sources.accepted, stats.accepted);
+  RoundStats of_lengths;
+  for (int k = 0; k <= kMaxDraftTokens; ++k) {
+    for (int j = 0; j <= kMaxDraftTokens; ++j) {
+      const int64_t rounds = completion.rounds_by_length.counts[k][j];
+      of_lengths.rounds += rounds;
+      of_lengths.proposed += k * rounds;
+      of_lengths.accepted += j * rounds;
+    }
+  }
+  EXPECT_EQ(of_lengths.rounds, stats.rounds);
+  EXPECT_EQ(of_lengths.proposed, stats.proposed);
+  EXPECT_EQ(of_lengths.accepted, stats.accepted);
   int64_t proposed = 0;
   int64_t accepted = 0;
   for (int i = 0; i < kMaxDraftTokens; ++i) {

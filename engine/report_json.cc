@@ -120,7 +120,7 @@ Json AcceptanceJson(const Completion& completion) {
   Json by_length = Json::object();
   int64_t steps = 0;
   for (int k = 1; k <= longest; ++k) {
-    const auto row = absl::MakeConstSpan(stats.rounds_by_length[k]).first(k + 1);
+    const auto row = absl::MakeConstSpan(completion.rounds_by_length.counts[k]).first(k + 1);
     const int64_t count = std::accumulate(row.begin(), row.end(), int64_t{0});
     if (count == 0) continue;
     steps += count;

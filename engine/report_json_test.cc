@@ -13,16 +13,19 @@ Completion WithDraftTokens(int draft_tokens) {
   return completion;
 }
 
+void AddRound(int proposed, int accepted, Completion* completion) {
+  completion->stats.Add(DraftSource::kModel, proposed, accepted, accepted + 1);
+  completion->rounds_by_length.Add(proposed, accepted);
+}
+
 // The example of vLLM's documents: 43 steps of 3 draft tokens.
 TEST(MetricsJson, HasVllmsCounts) {
   Completion completion = WithDraftTokens(3);
   const int steps[] = {39, 1, 0, 3};
   for (int accepted = 0; accepted < 4; ++accepted) {
-    for (int i = 0; i < steps[accepted]; ++i) {
-      completion.stats.Add(DraftSource::kModel, 3, accepted, accepted + 1);
-    }
+    for (int i = 0; i < steps[accepted]; ++i) AddRound(3, accepted, &completion);
   }
-  completion.stats.Add(DraftSource::kModel, 0, 0, 1);  // not a step
+  AddRound(0, 0, &completion);  // not a step
   const JsonValue counts = MetricsJson(completion)["speculative_decoding"];
   EXPECT_EQ(counts, JsonValue::parse(R"({"mean_acceptance_length": 1.2325581395348837,
       "draft_acceptance_rate": 0.07751937984496124, "acceptance_histogram": [39, 1, 0, 3],
@@ -32,8 +35,8 @@ TEST(MetricsJson, HasVllmsCounts) {
 
 TEST(MetricsJson, SeparatesLengthsOfDrafts) {
   Completion completion = WithDraftTokens(kAutoDraftTokens);
-  completion.stats.Add(DraftSource::kModel, 1, 1, 2);
-  completion.stats.Add(DraftSource::kModel, 2, 1, 2);
+  AddRound(1, 1, &completion);
+  AddRound(2, 1, &completion);
   const JsonValue counts = MetricsJson(completion)["speculative_decoding"];
   EXPECT_EQ(counts["acceptance_histogram"], JsonValue({0, 2, 0}));
   EXPECT_EQ(counts["acceptance_histogram_by_draft_length"],

@@ -290,8 +290,9 @@ int Commit(VerifyResult result, const RoundStep& step, int num_sequences,
     }
   }
   if (!result.status.ok() && !s.finished) s.Fail(std::move(result.status));
-  RoundStats& stats = s.completion.stats;
-  stats.Add(step.option.source, proposed, std::min(accepted, emitted), emitted);
+  const int kept = std::min(accepted, emitted);
+  s.completion.stats.Add(step.option.source, proposed, kept, emitted);
+  s.completion.rounds_by_length.Add(proposed, kept);
   LearnAcceptance(step, proposed, accepted, policy);
   if (proposed > 0 && step.option.source != DraftSource::kModel) {
     s.lost += policy->costs().LossOf(num_sequences, proposed, /*drafting=*/0.0, accepted);

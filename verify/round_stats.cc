@@ -10,7 +10,6 @@ void RoundStats::Add(DraftSource source, int num_proposed, int num_accepted, int
   proposed += num_proposed;
   accepted += num_accepted;
   emitted += num_emitted;
-  ++rounds_by_length[num_proposed][num_accepted];
   for (int i = 0; i < num_proposed; ++i) ++proposed_at[i];
   for (int i = 0; i < num_accepted; ++i) ++accepted_at[i];
 }
@@ -23,9 +22,6 @@ RoundStats& RoundStats::operator+=(const RoundStats& other) {
   for (int i = 0; i < kMaxDraftTokens; ++i) {
     proposed_at[i] += other.proposed_at[i];
     accepted_at[i] += other.accepted_at[i];
-  }
-  for (int k = 0; k <= kMaxDraftTokens; ++k) {
-    for (int j = 0; j <= k; ++j) rounds_by_length[k][j] += other.rounds_by_length[k][j];
   }
   for (int i = 0; i < kNumDraftSources; ++i) {
     by_source[i].proposed += other.by_source[i].proposed;

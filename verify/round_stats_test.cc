@@ -27,10 +27,18 @@ TEST(RoundStats, CountsRoundsAndDepths) {
   EXPECT_EQ(stats.AcceptanceAt(1), 2.0 / 3.0);
   EXPECT_EQ(stats.AcceptanceAt(3), 0.5);
   EXPECT_EQ(stats.AcceptanceAt(4), 0.0);
-  EXPECT_EQ(stats.rounds_by_length[0][0], 1);
-  EXPECT_EQ(stats.rounds_by_length[2][1], 1);
-  EXPECT_EQ(stats.rounds_by_length[4][2], 1);
-  EXPECT_EQ(stats.rounds_by_length[4][4], 1);
+}
+
+TEST(RoundsByLength, CountsRounds) {
+  RoundsByLength rounds;
+  rounds.Add(4, 2);
+  rounds.Add(4, 4);
+  rounds.Add(0, 0);
+  rounds.Add(2, 1);
+  EXPECT_EQ(rounds.counts[0][0], 1);
+  EXPECT_EQ(rounds.counts[2][1], 1);
+  EXPECT_EQ(rounds.counts[4][2], 1);
+  EXPECT_EQ(rounds.counts[4][4], 1);
 }
 
 TEST(RoundStats, AddUp) {

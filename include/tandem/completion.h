@@ -90,6 +90,7 @@ struct Completion {
   AcceptanceRule verifier = AcceptanceRule::kExactMatch;  // the rule that was used
   int draft_tokens = 0;                                   // k, or kAutoDraftTokens
   RoundStats stats;
+  RoundsByLength rounds_by_length;
   // Why fewer tokens were drafted than could be, in one sentence; empty if nothing is to be said.
   std::string idle_reason;
   Timings timings;

@@ -28,8 +28,6 @@ struct RoundStats {
   std::array<int64_t, kMaxDraftTokens> proposed_at{};      // rounds that verified draft token i
   std::array<int64_t, kMaxDraftTokens> accepted_at{};      // rounds that kept draft token i
   std::array<SourceCounts, kNumDraftSources> by_source{};  // by DraftSource; they add up
-  // [k][j]: rounds that verified k draft tokens and kept j.
-  std::array<std::array<int64_t, kMaxDraftTokens + 1>, kMaxDraftTokens + 1> rounds_by_length{};
   int64_t draft_failures = 0;   // rounds whose draft failed and was dropped
   int64_t probes = 0;           // rounds that drafted only to see whether drafts pay off
   absl::Duration probe_time;    // extra time of probes over plain rounds
@@ -56,6 +54,15 @@ struct RoundStats {
   double TokensPerRound() const {
     return rounds == 0 ? 0.0 : static_cast<double>(emitted) / static_cast<double>(rounds);
   }
+};
+
+// The rounds of one sequence by the lengths of their drafts. Not in RoundStats, which every round
+// adds up over all sequences: 8 KB of each.
+struct RoundsByLength {
+  // [k][j]: rounds that verified k draft tokens and kept j.
+  std::array<std::array<int64_t, kMaxDraftTokens + 1>, kMaxDraftTokens + 1> counts{};
+
+  void Add(int num_proposed, int num_accepted) { ++counts[num_proposed][num_accepted]; }
 };
 
 }  // namespace tandem

@@ -66,9 +66,10 @@ JsonValue AnswerWriter::ReportsOf(absl::Span<const Completion> completions) cons
   const Completion joint = JointCompletion(completions);
   const std::optional<DrafterKind>& drafter = request_->request.drafter;
   const std::string name = drafter.has_value() ? std::string(NameOf(*drafter)) : model_->drafter;
-  JsonValue reports = {{"speculation", SpeculationJson(joint, name)},
-                       {"timings", TimingsJson(joint)},
-                       {"metrics", completions.size() == 1 ? MetricsJson(joint) : nullptr}};
+  JsonValue reports = {
+      {"speculation", SpeculationJson(joint, name)},
+      {"timings", TimingsJson(joint)},
+      {"metrics", completions.size() == 1 ? MetricsJson(completions[0]) : nullptr}};
   const auto& transfer = completions.front().kv_transfer_params;
   if (transfer.has_value()) reports["kv_transfer_params"] = KvTransferJson(*transfer);
   return reports;
