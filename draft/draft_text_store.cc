@@ -60,6 +60,10 @@ absl::Status CheckCacheSalt(const std::string& salt) {
                     absl::StrCat("must be at most ", kMaxBytes, " bytes, got ", salt.size()));
 }
 
+absl::Status NoSuchDraftText(std::string_view id) {
+  return absl::NotFoundError(absl::StrCat("id: this tenant has no draft texts ", Quoted(View(id))));
+}
+
 absl::StatusOr<DraftTextInput> ReadDraftTextFile(const std::string& path) {
   ASSIGN_OR_RETURN(std::string contents, ReadFile(path));
   DraftTextInput input{.name = path.substr(path.size() - std::min(path.size(), kMaxNameBytes))};
@@ -157,15 +161,11 @@ std::vector<DraftTextInfo> DraftTextStore::List(std::string_view salt) const {
 absl::Status DraftTextStore::Remove(std::string_view id, std::string_view salt) {
   absl::MutexLock lock(&mutex_);
   const auto found = tenants_.find(salt);
-  const auto not_found = [id] {
-    return absl::NotFoundError(
-        absl::StrCat("id: this tenant has no draft texts ", Quoted(View(id))));
-  };
-  if (found == tenants_.end()) return not_found();
+  if (found == tenants_.end()) return NoSuchDraftText(id);
   TenantTexts& texts = found->second;
   const auto held = std::find_if(texts.held.begin(), texts.held.end(),
                                  [id](const Held& one) { return one.info.id == id; });
-  if (held == texts.held.end()) return not_found();
+  if (held == texts.held.end()) return NoSuchDraftText(id);
   texts.bytes -= held->info.bytes;
   bytes_ -= held->info.bytes;
   texts.held.erase(held);

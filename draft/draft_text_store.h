@@ -22,6 +22,9 @@ namespace tandem {
 // INVALID_ARGUMENT naming the field `cache_salt` if it is too long: each tenant keeps its salt.
 absl::Status CheckCacheSalt(const std::string& salt);
 
+// NOT_FOUND: the tenant has no texts with this id.
+absl::Status NoSuchDraftText(std::string_view id);
+
 // The texts of all tenants to draft from, within a limit of memory. Half of it is for the texts
 // without a salt, and each tenant with a salt may use an eighth, so that none can use what another
 // needs. Texts stay until they are removed. Thread-safe.

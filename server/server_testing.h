@@ -390,6 +390,18 @@ inline std::vector<SortedJson> EventsOf(const std::string& body) {
   return events;
 }
 
+// Returns {type, data} for each event of a stream whose events have names.
+inline std::vector<std::pair<std::string, SortedJson>> NamedEventsOf(const std::string& stream) {
+  std::vector<std::pair<std::string, SortedJson>> events;
+  for (absl::string_view event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
+    const size_t end = event.find("\ndata: ");
+    if (!absl::ConsumePrefix(&event, "event: ") || end == absl::string_view::npos) continue;
+    events.emplace_back(std::string(event.substr(0, end - 7)),
+                        SortedJson::parse(event.substr(end).data(), event.data() + event.size()));
+  }
+  return events;
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_SERVER_SERVER_TESTING_H_

@@ -100,10 +100,10 @@ struct ThinkingBudget {
   ReasoningSplitter::Options markers{};
 };
 
-// Returns the limit on the reasoning of the answer to `input`: its own one, or that of its
-// reasoning effort if the model's template neither reads the effort nor could end reasoning without
-// a limit. INVALID_ARGUMENT naming `max_thinking_tokens` if the input has one and the model does
-// not mark its reasoning: `format` is ReasoningFormat::Of's.
+// Returns the limit on the reasoning of the answer to `input`: its `max_thinking_tokens`, or 0 if
+// its reasoning effort is "none" and the model's template does not read the effort, but a variable
+// that switches reasoning on and off. INVALID_ARGUMENT naming `max_thinking_tokens` if the input
+// has one and the model does not mark its reasoning: `format` is ReasoningFormat::Of's.
 absl::StatusOr<std::optional<int>> ThinkingLimitOf(const ChatInput& input, const ChatTemplate& chat,
                                                    const std::optional<ReasoningFormat>& format);
 

@@ -50,9 +50,9 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Open(const std::string& 
   }
   sqlite3_extended_result_codes(file->db_, 1);
   sqlite3_busy_timeout(file->db_, kBusyMilliseconds);
-  const absl::Status status = file->SetUp();
-  if (!absl::IsDataLoss(status)) RETURN_IF_ERROR(status);
-  if (absl::IsDataLoss(status)) RETURN_IF_ERROR(file->Replace(status));
+  absl::Status status = file->SetUp();
+  if (absl::IsDataLoss(status)) status = file->Replace(status);
+  RETURN_IF_ERROR(status);
   return file;
 }
 

@@ -8,11 +8,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "base/json/json_text.h"
 #include "base/json/json_writer.h"
 #include "base/status_macros.h"
-#include "base/string_view.h"
+#include "draft/draft_text_store.h"
 #include "server/api/api_error.h"
 #include "server/http/request_target.h"
 #include "tandem/draft_texts.h"
@@ -42,10 +41,6 @@ absl::StatusOr<std::string> SaltOf(const HttpRequest& request) {
 
 std::string IdOf(const HttpRequest& request) {
   return request.path.size() <= kPath.size() ? "" : request.path.substr(kPath.size());
-}
-
-absl::Status NoSuchText(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat("id: this tenant has no draft texts ", Quoted(id)));
 }
 
 }  // namespace
@@ -94,7 +89,7 @@ absl::StatusOr<std::string> DraftTextsBody(const HttpRequest& request, const Eng
   if (!id.empty()) {
     const auto found =
         absl::c_find_if(infos, [&id](const DraftTextInfo& info) { return info.id == id; });
-    if (found == infos.end()) return NoSuchText(id);
+    if (found == infos.end()) return NoSuchDraftText(id);
     return DumpJson(DraftTextJson(*found));
   }
   JsonValue data = JsonValue::array();

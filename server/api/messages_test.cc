@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_request.h"
@@ -247,23 +246,11 @@ TEST_F(MessagesAnswers, SayWhyTheyEnded) {
   EXPECT_EQ(Json::parse(AnswerTo("/v1/messages", Body(), {}))["content"], Json::array());
 }
 
-// Returns {type, data} for each event.
-std::vector<std::pair<std::string, Json>> MessageEvents(const std::string& stream) {
-  std::vector<std::pair<std::string, Json>> events;
-  for (absl::string_view event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
-    const size_t end = event.find("\ndata: ");
-    if (!absl::ConsumePrefix(&event, "event: ") || end == absl::string_view::npos) continue;
-    events.emplace_back(std::string(event.substr(0, end - 7)),
-                        Json::parse(event.substr(end).data(), event.data() + event.size()));
-  }
-  return events;
-}
-
 TEST_F(MessagesAnswers, StreamBlocks) {
   StartWithTemplate(kTemplate);
   const std::string text = kThinkingAnswer;
   const std::string body = Body(absl::StrCat(kTools, ", \"stream\": true"));
-  const auto events = MessageEvents(
+  const auto events = NamedEventsOf(
       AnswerTo("/v1/messages", body, {text.substr(0, 9), text.substr(9, 60), text.substr(69)}));
   std::vector<std::string> types;
   std::vector<Json> blocks;

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/api/api_request.h"
@@ -123,25 +122,13 @@ TEST_F(Responses, AnswerWithoutStreaming) {
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
-// Returns {type, data} for each event.
-std::vector<std::pair<std::string, Json>> ResponseEvents(const std::string& stream) {
-  std::vector<std::pair<std::string, Json>> events;
-  for (absl::string_view event : absl::StrSplit(stream, "\n\n", absl::SkipEmpty())) {
-    const size_t end = event.find("\ndata: ");
-    if (!absl::ConsumePrefix(&event, "event: ") || end == absl::string_view::npos) continue;
-    events.emplace_back(std::string(event.substr(0, end - 7)),
-                        Json::parse(event.substr(end).data(), event.data() + event.size()));
-  }
-  return events;
-}
-
 TEST_F(Responses, StreamEvents) {
   Start();
   Client client(server_->port(), "/v1/responses", R"({"input": "A", "stream": true})");
   engine_.Emit(1, "Once ");
   engine_.Emit(1, "upon");
   engine_.End(1);
-  const auto events = ResponseEvents(client.Read().body);
+  const auto events = NamedEventsOf(client.Read().body);
   std::vector<std::string> types;
   std::string text;
   for (size_t i = 0; i < events.size(); ++i) {

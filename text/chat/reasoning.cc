@@ -180,8 +180,8 @@ void ReasoningSplitter::EmitReasoning(std::string_view text, AnswerDelta* delta)
 
 namespace {
 
-// The variables by which templates that do not read the effort reason or not: those of Qwen3,
-// SmolLM3 and GLM-4.5, and of DeepSeek-V3.1 and Granite.
+// The variables that switch reasoning on and off in templates that do not read the effort: in those
+// of Qwen3, SmolLM3 and GLM-4.5, and in those of DeepSeek-V3.1 and Granite.
 constexpr std::string_view kSwitches[] = {"enable_thinking", "thinking"};
 
 }  // namespace
