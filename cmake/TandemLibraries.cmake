@@ -35,6 +35,9 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 find_path(TANDEM_CPPZMQ_INCLUDE zmq.hpp REQUIRED)
 find_path(TANDEM_MSGPACK_INCLUDE msgpack/pack.hpp REQUIRED)
 mark_as_advanced(TANDEM_CPPZMQ_INCLUDE TANDEM_MSGPACK_INCLUDE)
+# For files of options: toml++ (header-only here).
+find_path(TANDEM_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+mark_as_advanced(TANDEM_TOMLPLUSPLUS_INCLUDE)
 # For `tandem features`: archives of arrays.
 pkg_check_modules(ZIP REQUIRED IMPORTED_TARGET libzip)
 # For `tandem chat`: editing and history of lines. Its licence is BSD's, readline's is the GPL.

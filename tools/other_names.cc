@@ -66,6 +66,8 @@ constexpr Advice kAdvice[] = {
     {"-cnv", kConversation},   {"--conversation", kConversation},
 };
 
+}  // namespace
+
 absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (FindOption(command, name) != nullptr) return word;
@@ -87,8 +89,6 @@ absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::strin
   if (is_known || would_be_help) return absl::InvalidArgumentError(NoSuchOption(command, name));
   return word;
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> WordsOf(const CLI::App* program, int argc,
                                                  const char* const* argv) {

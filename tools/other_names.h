@@ -21,6 +21,9 @@ namespace tandem {
 absl::StatusOr<std::vector<std::string>> WordsOf(const CLI::App* program, int argc,
                                                  const char* const* argv);
 
+// The same for one word that names an option of `command`: "--temperature=0" for "--temp=0".
+absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word);
+
 }  // namespace tandem
 
 #endif  // TANDEM_TOOLS_OTHER_NAMES_H_

@@ -3,7 +3,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/time/time.h"
+#include "engine/stub_engine_testing.h"
 #include "gtest/gtest.h"
+#include "tandem/engine.h"
 
 namespace tandem {
 namespace {
