@@ -197,6 +197,20 @@ inline std::unique_ptr<HttpServer> StartServer(Engine* engine, const ServerOptio
   return *std::move(server);
 }
 
+// Returns a pair for ServedRequests without a server. `metrics` must outlive it.
+inline PairLease TestPair(Engine* engine, Metrics* metrics, int max_sequences = 4) {
+  auto pair = std::make_shared<ServedPair>(engine, metrics, max_sequences);
+  pair->model = ServedModel::Of(*engine, "story", max_sequences);
+  return pair;
+}
+
+// Returns the metrics of a single pair named "story", with an engine or without.
+inline std::string TextOf(const Metrics& metrics, const Engine* engine = nullptr,
+                          MetricsNames names = MetricsNames::kTandem) {
+  const PairMetrics pair = {.name = "story", .metrics = &metrics, .engine = engine};
+  return MetricsText({&pair, 1}, AnswerCounts(), {.names = names});
+}
+
 struct Answer {
   int status = 0;
   std::map<std::string, std::string> headers;  // names in lower case

@@ -139,6 +139,42 @@ class JsonReader : public nlohmann::json_sax<Value> {
   std::vector<Open> open_;
 };
 
+// Finds a text member of the outermost object, and then ends the parse.
+class TextFinder : public nlohmann::json_sax<Json> {
+ public:
+  explicit TextFinder(absl::string_view key) : key_(key) {}
+  const std::string& found() const { return found_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const std::string&) override { return true; }
+  bool string(std::string& value) override {
+    if (depth_ != 1 || !is_next_) return true;
+    found_ = std::move(value);
+    return false;
+  }
+  bool binary(binary_t&) override { return false; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+  bool start_object(size_t) override { return ++depth_ <= kMaxDepth; }
+  bool start_array(size_t) override { return ++depth_ <= kMaxDepth; }
+  bool key(std::string& key) override {
+    is_next_ = depth_ == 1 && key == key_;
+    return true;
+  }
+  bool end_object() override { return --depth_ > 0; }
+  bool end_array() override { return --depth_ > 0; }
+
+ private:
+  const absl::string_view key_;
+  size_t depth_ = 0;
+  bool is_next_ = false;  // the value of the key follows
+  std::string found_;
+};
+
 template <typename Value>
 absl::StatusOr<Value> Parsed(absl::string_view text, absl::string_view file) {
   JsonReader<Value> reader;
@@ -173,6 +209,12 @@ std::string Shortened(std::string text) {
 }
 
 }  // namespace
+
+std::string TextMember(absl::string_view text, absl::string_view key) {
+  TextFinder finder(key);
+  (void)Json::sax_parse(text.begin(), text.end(), &finder);
+  return finder.found();
+}
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {
   return Parsed<Json>(text, file);

@@ -23,6 +23,10 @@ absl::StatusOr<SortedJson> ParseJsonObject(absl::string_view text, absl::string_
 // length of the text.
 absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_view file);
 
+// Returns the text member `key` of the object `text`, without building the object. Empty if it has
+// none before the first error.
+std::string TextMember(absl::string_view text, absl::string_view key);
+
 // A 64-bit integer; negative ones as two's complement.
 struct JsonInteger {
   uint64_t bits = 0;

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "draft/draft_text_store.h"
 #include "server/api/api_error.h"
+#include "server/api/field_groups.h"
 #include "server/http/request_target.h"
 #include "tandem/draft_texts.h"
 #include "tandem/field_error.h"
@@ -45,10 +46,11 @@ std::string IdOf(const HttpRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<std::string> AddDraftText(absl::string_view body, bool is_strict, Engine* engine,
-                                         IgnoredFields* ignored) {
+absl::StatusOr<std::string> AddDraftText(absl::string_view body, const ServedModel& model,
+                                         Engine* engine, IgnoredFields* ignored) {
   ASSIGN_OR_RETURN(const JsonValue json, ParseJsonValue(body, "body"));
-  RequestFields fields(&json, "", is_strict ? nullptr : ignored);
+  RequestFields fields(&json, "", model.is_strict ? nullptr : ignored);
+  ReadModelName(&fields, model);
   DraftTextInput input;
   fields.Read("name", &input.name);
   if (const JsonValue* salt = fields.Find("cache_salt"); salt != nullptr) {

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/json/request_fields.h"
+#include "server/api/served_model.h"
 #include "server/http_message.h"
 #include "tandem/engine.h"
 
@@ -15,9 +16,9 @@ namespace tandem {
 // Adds the texts of {"text": TEXT} or {"texts": [TEXTS]}, with "name" and "cache_salt". Answers
 // with their description: {"id": "dt-1", "object": "draft_text", "name": "", "num_texts": 1,
 // "num_tokens": 512, "bytes": 4096, "created": TIME}. Unknown fields are added to `ignored`, or are
-// errors if `is_strict`.
-absl::StatusOr<std::string> AddDraftText(absl::string_view body, bool is_strict, Engine* engine,
-                                         IgnoredFields* ignored);
+// errors if the model is strict. `engine` runs the model.
+absl::StatusOr<std::string> AddDraftText(absl::string_view body, const ServedModel& model,
+                                         Engine* engine, IgnoredFields* ignored);
 
 // Answers with the descriptions of a tenant's texts, as a list, or with that of the path's ID. The
 // parameter `cache_salt` of the query is the tenant; so it is below.

@@ -16,20 +16,20 @@ namespace tandem {
 ServedRequest::ServedRequest(const GenerationHost& host, ApiRequest request, AnswerStamp stamp)
     : host_(host),
       request_(std::move(request)),
-      writer_(AnswerWriter::Make(&request_, host.model, std::move(stamp))) {}
+      writer_(AnswerWriter::Make(&request_, &host.pair->model, std::move(stamp))) {}
 
 absl::StatusOr<std::shared_ptr<ServedRequest>> ServedRequest::Start(const GenerationHost& host,
                                                                     ApiRequest request,
                                                                     AnswerStamp stamp,
                                                                     Instant requested) {
   ASSIGN_OR_RETURN(std::vector<Admission::Place> places,
-                   host.admission->Enter(request.num_sequences()));
+                   host.pair->admission.Enter(request.num_sequences()));
   std::shared_ptr<ServedRequest> generation(
       new ServedRequest(host, std::move(request), std::move(stamp)));
   generation->sequences_.reserve(places.size());
   for (Admission::Place& place : places) {
     generation->sequences_.push_back(
-        {.place = std::move(place), .latency = SequenceLatency(host.metrics, requested)});
+        {.place = std::move(place), .latency = SequenceLatency(host.pair->metrics, requested)});
   }
   RETURN_IF_ERROR(generation->Submit());
   return generation;
@@ -51,7 +51,7 @@ absl::Status ServedRequest::Submit() {
   for (; num_submitted < count; ++num_submitted) {
     const int i = num_submitted;
     const auto self = shared_from_this();
-    absl::StatusOr<GenerationId> id = host_.engine->Submit(
+    absl::StatusOr<GenerationId> id = host_.pair->engine->Submit(
         request_.RequestOf(i), [self, i](const Piece& piece) { return self->OnPiece(i, piece); },
         [self, i](absl::StatusOr<Completion> result) { self->OnDone(i, std::move(result)); });
     if (!id.ok()) return request_.WithRequestFieldNames(id.status());
@@ -119,8 +119,8 @@ void ServedRequest::TakeEnd(int choice, absl::StatusOr<Completion> result) {
     summary_.completion_tokens += static_cast<int64_t>(result->token_ids.size());
     summary_.finish_reason = std::string(NameOf(result->finish_reason));
     end.finish_reason = result->finish_reason;
-    host_.metrics->CountEnd(summary_.finish_reason);
-    host_.metrics->ObserveTimings(result->timings);
+    host_.pair->metrics->CountEnd(summary_.finish_reason);
+    host_.pair->metrics->ObserveTimings(result->timings);
     if (request_.stream) result->logprobs = std::vector<TokenLogprobs>();  // sent with the pieces
     sequences_[choice].completion = *std::move(result);
   }
@@ -229,7 +229,7 @@ void ServedRequest::Fail(const absl::Status& why) {
 
 void ServedRequest::CancelOthers() {
   for (const Sequence& sequence : sequences_) {
-    if (sequence.id != 0) host_.engine->Cancel(sequence.id);
+    if (sequence.id != 0) host_.pair->engine->Cancel(sequence.id);
   }
 }
 

@@ -15,19 +15,16 @@
 #include "server/api/admission.h"
 #include "server/api/answer_writer.h"
 #include "server/api/api_request.h"
+#include "server/api/pair_set.h"
 #include "server/http_message.h"
 #include "server/metrics/metrics.h"
 #include "tandem/engine.h"
 
 namespace tandem {
 
-// The parts of the server that generations use. All of them outlive every generation
-// (Admission::AwaitEmpty).
+// The parts of the server that generations use.
 struct GenerationHost {
-  Engine* engine = nullptr;
-  const ServedModel* model = nullptr;
-  Metrics* metrics = nullptr;
-  Admission* admission = nullptr;
+  PairLease pair;
   // The bytes that may wait for a client that does not read, per request. Beyond them the request
   // is cancelled.
   size_t max_unread_bytes = 1 << 20;

@@ -18,6 +18,7 @@
 #include "server/api/openapi.h"
 #include "server/api/token_endpoints.h"
 #include "server/api/web_files.h"
+#include "server/http/request_target.h"
 #include "tandem/field_error.h"
 #include "tandem/json_value.h"
 
@@ -33,6 +34,7 @@ constexpr char kPagePolicy[] =
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
 constexpr std::string_view kPageFolder = "/page/";
+constexpr std::string_view kModelPath = "/v1/models/";
 
 // The number of bodies of the maximum size that may be held at once.
 constexpr int64_t kMaxLargeBodies = 16;
@@ -104,6 +106,21 @@ absl::StatusOr<ApiRequest> ParseCompletion(absl::string_view body, const ServedM
   return ParseCompletionRequest(body, model);
 }
 
+PairSetOptions PairSetOptionsOf(const ServiceOptions& options) {
+  return {.metrics_names = options.metrics_names,
+          .max_answer_bytes = options.max_answer_bytes,
+          .is_strict = options.strict_requests,
+          .splits_reasoning = options.splits_reasoning,
+          .name = options.model_name,
+          .sampling = options.sampling,
+          .system_fingerprint = options.system_fingerprint,
+          .max_sequences = options.max_sequences,
+          .prefix_cache = options.prefix_cache,
+          .sources = options.pairs,
+          .host_bytes = options.pair_memory_bytes,
+          .on_all_lost = options.on_all_pairs_lost};
+}
+
 SiteOptions SiteOptionsOf(const ServiceOptions& options) {
   SiteOptions sites = options.sites;
   sites.has_key = !options.api_key.empty();
@@ -112,77 +129,101 @@ SiteOptions SiteOptionsOf(const ServiceOptions& options) {
 
 }  // namespace
 
+// Where a request names its pair.
+enum class PairIn {
+  kNone,        // it needs none
+  kBody,        // the member `model`
+  kQuery,       // the parameter `model`
+  kPathLoad,    // the path; the pair is loaded first
+  kPathUnload,  // the path; the pair is unloaded first, and the request has none
+};
+
 struct Route {
   std::string_view method;
   std::string_view path;  // a path that ends with a slash matches all paths below it
   bool needs_key;
-  Service::Reply (Service::*handle)(const HttpRequest&);
+  Service::Reply (Service::*handle)(const HttpRequest&, const PairLease&);
+  PairIn pair_in = PairIn::kNone;
   bool is_probe = false;
   // Parses a request for text, which is refused while the server stops, and may compile a
   // constraint.
   absl::StatusOr<ApiRequest> (*parse)(absl::string_view, const ServedModel&, absl::Time) = nullptr;
   std::string_view id_prefix = "";  // of its answer's id
   ErrorForm errors = ErrorForm::kOpenAi;
-  bool is_slow = false;  // Handle may block, as it may with `parse`
+  bool is_slow = false;            // Handle may block, as it may with `parse`
+  std::string_view path_end = "";  // of a path that ends with a slash: after the name
 
   bool Matches(std::string_view other) const {
     if (path.size() > 1 && path.back() == '/') {
-      return absl::StartsWith(View(other), View(path)) && other.size() > path.size();
+      return absl::StartsWith(View(other), View(path)) &&
+             absl::EndsWith(View(other), View(path_end)) &&
+             other.size() > path.size() + path_end.size();
     }
     return path == other;
+  }
+  // The part of a matching path that the route does not give.
+  std::string NameIn(std::string_view other) const {
+    return std::string(other.substr(path.size(), other.size() - path.size() - path_end.size()));
   }
 };
 
 absl::Span<const Route> Service::Routes() {
+  constexpr auto kNone = PairIn::kNone;
+  constexpr auto kBody = PairIn::kBody;
+  constexpr auto kQuery = PairIn::kQuery;
+  constexpr auto kOpenAi = ErrorForm::kOpenAi;
+  constexpr auto kAnthropic = ErrorForm::kAnthropic;
   static constexpr Route kRoutes[] = {
       {"GET", "/", false, &Service::Page},
       {"GET", "/docs", false, &Service::Docs},
       {"GET", kPageFolder, false, &Service::PagePart},
-      {"GET", "/health", false, &Service::Health, true},
-      {"GET", "/ready", false, &Service::Ready, true},
-      {"GET", "/metrics", false, &Service::MetricsText, true},
+      {"GET", "/health", false, &Service::Health, kNone, true},
+      {"GET", "/ready", false, &Service::Ready, kNone, true},
+      {"GET", "/metrics", false, &Service::MetricsText, kNone, true},
       {"GET", "/openapi.json", false, &Service::OpenApi},
       {"GET", "/version", true, &Service::Version},
       {"GET", "/v1/models", true, &Service::Models},
-      {"GET", "/v1/models/", true, &Service::Models},
-      {"GET", "/tokenizer_info", true, &Service::TokenizerInfo},
-      {"POST", "/tokenize", true, &Service::Tokenize},
-      {"POST", "/detokenize", true, &Service::Detokenize},
-      {"GET", "/v1/draft_texts", true, &Service::DraftTexts},
-      {"GET", "/v1/draft_texts/", true, &Service::DraftTexts},
-      {"POST", "/v1/draft_texts", true, &Service::AddDraftText, false, nullptr, "",
-       ErrorForm::kOpenAi, /*is_slow=*/true},
-      {"DELETE", "/v1/draft_texts/", true, &Service::RemoveDraftText},
-      {"POST", "/v1/completions", true, &Service::Generate, false, ParseCompletion, "cmpl-"},
-      {"POST", "/v1/chat/completions", true, &Service::Generate, false, ParseChatRequest,
+      {"GET", kModelPath, true, &Service::DescribeModel},
+      {"POST", kModelPath, true, &Service::DescribeModel, PairIn::kPathLoad, false, nullptr, "",
+       kOpenAi, false, "/load"},
+      {"POST", kModelPath, true, &Service::DescribeModel, PairIn::kPathUnload, false, nullptr, "",
+       kOpenAi, false, "/unload"},
+      {"GET", "/tokenizer_info", true, &Service::TokenizerInfo, kQuery},
+      {"POST", "/tokenize", true, &Service::Tokenize, kBody},
+      {"POST", "/detokenize", true, &Service::Detokenize, kBody},
+      {"GET", "/v1/draft_texts", true, &Service::DraftTexts, kQuery},
+      {"GET", "/v1/draft_texts/", true, &Service::DraftTexts, kQuery},
+      {"POST", "/v1/draft_texts", true, &Service::AddDraftText, kBody, false, nullptr, "", kOpenAi,
+       /*is_slow=*/true},
+      {"DELETE", "/v1/draft_texts/", true, &Service::RemoveDraftText, kQuery},
+      {"POST", "/v1/completions", true, &Service::Generate, kBody, false, ParseCompletion, "cmpl-"},
+      {"POST", "/v1/chat/completions", true, &Service::Generate, kBody, false, ParseChatRequest,
        "chatcmpl-"},
-      {"POST", "/v1/responses", true, &Service::Generate, false, ParseResponsesRequest, "resp_"},
-      {"POST", "/v1/messages", true, &Service::Generate, false, ParseMessagesRequest, "msg_",
-       ErrorForm::kAnthropic},
-      {"POST", "/v1/messages/count_tokens", true, &Service::CountTokens, false,
-       ParseCountTokensRequest, "", ErrorForm::kAnthropic},
-      {"POST", "/v1/completions/render", true, &Service::Render, false, ParseCompletion},
-      {"POST", "/v1/chat/completions/render", true, &Service::Render, false, ParseChatRequest}};
+      {"POST", "/v1/responses", true, &Service::Generate, kBody, false, ParseResponsesRequest,
+       "resp_"},
+      {"POST", "/v1/messages", true, &Service::Generate, kBody, false, ParseMessagesRequest, "msg_",
+       kAnthropic},
+      {"POST", "/v1/messages/count_tokens", true, &Service::CountTokens, kBody, false,
+       ParseCountTokensRequest, "", kAnthropic},
+      {"POST", "/v1/completions/render", true, &Service::Render, kBody, false, ParseCompletion},
+      {"POST", "/v1/chat/completions/render", true, &Service::Render, kBody, false,
+       ParseChatRequest}};
   return kRoutes;
 }
 
 Service::Service(Engine* engine, ServiceOptions options)
-    : engine_(engine),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       sites_(SiteOptionsOf(options_)),
-      admission_(options_.max_sequences),
       large_bodies_(kMaxLargeBodies * options_.max_body_bytes),
-      metrics_(engine, {.names = options_.metrics_names,
-                        .model_name = options_.model_name,
-                        .prefix_cache = options_.prefix_cache}),
-      model_(ServedModel::Of(*engine, options_.model_name, admission_.max_per_request(),
-                             options_.max_answer_bytes)),
-      started_(absl::Now()) {
-  model_.sampling = options_.sampling;
-  model_.fingerprint = options_.system_fingerprint;
-  model_.is_strict = options_.strict_requests;
-  model_.splits_reasoning = options_.splits_reasoning;
-}
+      started_(absl::Now()),
+      pairs_(engine, PairSetOptionsOf(options_)) {}
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      sites_(SiteOptionsOf(options_)),
+      large_bodies_(kMaxLargeBodies * options_.max_body_bytes),
+      started_(absl::Now()),
+      pairs_(PairSetOptionsOf(options_)) {}
 
 const Route* Service::RouteOf(const HttpRequest& head) {
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
@@ -257,8 +298,9 @@ bool Service::IsProbe(const HttpRequest& head) {
   return head.route != nullptr && head.route->is_probe;
 }
 
-bool Service::MayBlock(const HttpRequest& head) {
-  return head.route->parse != nullptr || head.route->is_slow;
+bool Service::MayBlock(const HttpRequest& head) const {
+  const bool may_wait = pairs_.has_several() && head.route->pair_in != PairIn::kNone;
+  return head.route->parse != nullptr || head.route->is_slow || may_wait;
 }
 
 absl::Status Service::CheckKey(const HttpRequest& request) const {
@@ -281,8 +323,8 @@ absl::Status Service::CheckHead(const HttpRequest& head, std::optional<uint64_t>
   if (head.route->needs_key) RETURN_IF_ERROR(CheckKey(head));
   RETURN_IF_ERROR(SiteRules::CheckContentType(head));
   if (MayBlock(head)) {
-    RETURN_IF_ERROR(engine_->health());
-    if (admission_.is_closed()) return ServerIsStopping();
+    RETURN_IF_ERROR(pairs_.health());
+    if (pairs_.is_closed()) return ServerIsStopping();
   }
   const auto limit = static_cast<uint64_t>(options_.max_body_bytes);
   return body_size.value_or(0) > limit ? BodyTooLarge() : absl::OkStatus();
@@ -301,8 +343,9 @@ std::optional<HttpResponse> Service::AnswerToHead(const HttpRequest& head,
 }
 
 void Service::CountAnswer(const HttpRequest& request, int status) {
-  metrics_.CountAnswer(request.route == nullptr ? "other" : std::string(request.route->path),
-                       status);
+  const Route* const route = request.route;
+  answers_.Count(
+      route == nullptr ? "other" : absl::StrCat(View(route->path), View(route->path_end)), status);
 }
 
 absl::Status Service::BodyTooLarge() const {
@@ -311,16 +354,47 @@ absl::Status Service::BodyTooLarge() const {
       "body_too_large", 413);
 }
 
+std::optional<absl::StatusOr<PairLease>> Service::PairOf(const HttpRequest& request,
+                                                         PairSet::Waiter waiter) {
+  const Route& route = *request.route;
+  std::string name;
+  switch (route.pair_in) {
+    case PairIn::kNone:
+      return PairLease();
+    case PairIn::kPathLoad:
+      return pairs_.Acquire(route.NameIn(request.path), PairSet::Use::kLoad, std::move(waiter));
+    case PairIn::kPathUnload:
+      return pairs_.Unload(route.NameIn(request.path), std::move(waiter));
+    case PairIn::kQuery:
+      if (pairs_.has_several()) name = QueryValue(request.target, "model").value_or("");
+      break;
+    case PairIn::kBody:
+      if (!pairs_.has_several()) break;  // the parser checks it
+      name = TextMember(request.body, "model");
+      // An error in the text comes before that of a missing name.
+      if (!name.empty()) break;
+      if (absl::Status status = ParseJsonValue(request.body, "body").status(); !status.ok()) {
+        return status;
+      }
+  }
+  return pairs_.Acquire(name, PairSet::Use::kRequest, std::move(waiter));
+}
+
+Service::Reply Service::Handle(const HttpRequest& request, absl::StatusOr<PairLease> pair) {
+  if (!pair.ok()) return ErrorResponse(pair.status(), request.route->errors);
+  return (this->*request.route->handle)(request, *pair);
+}
+
 Service::Reply Service::Handle(const HttpRequest& request) {
-  return (this->*request.route->handle)(request);
+  return Handle(request, *PairOf(request, nullptr));
 }
 
 // ---- Answers that do not use the engine's thread ----
 
-Service::Reply Service::Page(const HttpRequest&) { return HtmlPage(IndexPage()); }
-Service::Reply Service::Docs(const HttpRequest&) { return HtmlPage(DocsPage()); }
+Service::Reply Service::Page(const HttpRequest&, const PairLease&) { return HtmlPage(IndexPage()); }
+Service::Reply Service::Docs(const HttpRequest&, const PairLease&) { return HtmlPage(DocsPage()); }
 
-Service::Reply Service::PagePart(const HttpRequest& request) {
+Service::Reply Service::PagePart(const HttpRequest& request, const PairLease&) {
   const std::optional<PageFile> file =
       FindPageFile(std::string_view(request.path).substr(kPageFolder.size()));
   if (!file.has_value()) return ErrorResponse(NoSuchPath(request.path));
@@ -331,68 +405,56 @@ Service::Reply Service::PagePart(const HttpRequest& request) {
                       .headers = {{"Cache-Control", "no-cache"}}};
 }
 
-Service::Reply Service::OpenApi(const HttpRequest&) {
+Service::Reply Service::OpenApi(const HttpRequest&, const PairLease&) {
   return HttpResponse{.status = 200, .body = OpenApiDocument()};
 }
 
-Service::Reply Service::Health(const HttpRequest&) {
-  if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
+Service::Reply Service::Health(const HttpRequest&, const PairLease&) {
+  if (absl::Status health = pairs_.health(); !health.ok()) return ErrorResponse(health);
   return HttpResponse{.body = R"({"status":"ok"})"};
 }
 
-Service::Reply Service::Ready(const HttpRequest&) {
-  if (absl::Status health = engine_->health(); !health.ok()) return ErrorResponse(health);
-  if (admission_.is_closed()) {
+Service::Reply Service::Ready(const HttpRequest&, const PairLease&) {
+  if (absl::Status health = pairs_.health(); !health.ok()) return ErrorResponse(health);
+  if (pairs_.is_closed()) {
     return ErrorResponse(ServerIsStopping());
+  }
+  if (!pairs_.is_ready()) {
+    return ErrorResponse(
+        WithCode(absl::UnavailableError("models are being loaded"), "loading", 503));
   }
   return HttpResponse{.body = R"({"status":"ready"})"};
 }
 
-Service::Reply Service::MetricsText(const HttpRequest&) {
+Service::Reply Service::MetricsText(const HttpRequest&, const PairLease&) {
   return HttpResponse{.status = 200,
                       .content_type = "text/plain; version=0.0.4; charset=utf-8",
-                      .body = metrics_.Text()};
+                      .body = pairs_.MetricsText(answers_)};
 }
 
-Service::Reply Service::Version(const HttpRequest&) {
+Service::Reply Service::Version(const HttpRequest&, const PairLease&) {
   return JsonResponse({{"version", options_.version}});
 }
 
-Service::Reply Service::Models(const HttpRequest& request) {
-  const ModelInfo target = engine_->target_info();
-  const Json model = {
-      {"id", model_.name},
-      {"object", "model"},
-      {"created", absl::ToUnixSeconds(started_)},
-      {"owned_by", "tandem"},
-      {"max_model_len", model_.MaxLength()},
-      {"page_size", target.page_size},
-      {"drafter", model_.drafter},
-      {"drafters", model_.drafters},
-      {"parallel_draft", model_.parallel_draft},
-      {"chat_template",
-       model_.chat_template.ok() ? Json(std::string(model_.chat_template->name())) : Json(nullptr)},
-      {"has_chat_template", model_.HasChatTemplate()},
-      {"has_reasoning", model_.reasoning.has_value()}};
-  constexpr std::string_view kOne = "/v1/models/";
-  if (request.path.size() <= kOne.size()) {
-    return JsonResponse({{"object", "list"}, {"data", Json::array({model})}});
-  }
-  const std::string name = request.path.substr(kOne.size());
-  if (absl::Status status = CheckModelName(name, model_); !status.ok()) {
-    return ErrorResponse(status);
-  }
-  return JsonResponse(model);
+Service::Reply Service::Models(const HttpRequest&, const PairLease&) {
+  return JsonResponse({{"object", "list"}, {"data", pairs_.DescribeAll()}});
 }
 
-Service::Reply Service::TokenizerInfo(const HttpRequest& /*request*/) {
-  return TextAnswer(model_.tokenizer_info, IgnoredFields());
+Service::Reply Service::DescribeModel(const HttpRequest& request, const PairLease&) {
+  const absl::StatusOr<Json> model = pairs_.Describe(request.route->NameIn(request.path));
+  if (!model.ok()) return ErrorResponse(model.status());
+  return JsonResponse(*model);
+}
+
+Service::Reply Service::TokenizerInfo(const HttpRequest&, const PairLease& pair) {
+  return TextAnswer(pair->model.tokenizer_info, IgnoredFields());
 }
 
 // {"prompt": "...", "add_special_tokens": true, "special": "parse"} to {"tokens": [1, 2], ...}
-Service::Reply Service::Tokenize(const HttpRequest& request) {
+Service::Reply Service::Tokenize(const HttpRequest& request, const PairLease& pair) {
   IgnoredFields ignored;
-  absl::StatusOr<TokenizeAnswer> answer = TokenizeBody(request.body, model_, absl::Now(), &ignored);
+  absl::StatusOr<TokenizeAnswer> answer =
+      TokenizeBody(request.body, pair->model, absl::Now(), &ignored);
   if (!answer.ok()) return ErrorResponse(answer.status());
   LogIgnored(ignored);
   HttpResponse response{.body = std::move(answer->body), .headers = ignored.Headers()};
@@ -402,29 +464,30 @@ Service::Reply Service::Tokenize(const HttpRequest& request) {
   return response;
 }
 
-Service::Reply Service::Render(const HttpRequest& request) {
-  const absl::StatusOr<ApiRequest> parsed = request.route->parse(request.body, model_, absl::Now());
+Service::Reply Service::Render(const HttpRequest& request, const PairLease& pair) {
+  const absl::StatusOr<ApiRequest> parsed =
+      request.route->parse(request.body, pair->model, absl::Now());
   if (!parsed.ok()) return ErrorResponse(parsed.status());
   return TextAnswer(RenderedBody(*parsed), parsed->ignored);
 }
 
-Service::Reply Service::Detokenize(const HttpRequest& request) {
+Service::Reply Service::Detokenize(const HttpRequest& request, const PairLease& pair) {
   IgnoredFields ignored;
-  return TextAnswer(DetokenizeBody(request.body, model_, &ignored), ignored);
+  return TextAnswer(DetokenizeBody(request.body, pair->model, &ignored), ignored);
 }
 
-Service::Reply Service::AddDraftText(const HttpRequest& request) {
+Service::Reply Service::AddDraftText(const HttpRequest& request, const PairLease& pair) {
   IgnoredFields ignored;
-  return TextAnswer(tandem::AddDraftText(request.body, model_.is_strict, engine_, &ignored),
+  return TextAnswer(tandem::AddDraftText(request.body, pair->model, pair->engine, &ignored),
                     ignored);
 }
 
-Service::Reply Service::DraftTexts(const HttpRequest& request) {
-  return TextAnswer(DraftTextsBody(request, *engine_), IgnoredFields());
+Service::Reply Service::DraftTexts(const HttpRequest& request, const PairLease& pair) {
+  return TextAnswer(DraftTextsBody(request, *pair->engine), IgnoredFields());
 }
 
-Service::Reply Service::RemoveDraftText(const HttpRequest& request) {
-  return TextAnswer(tandem::RemoveDraftText(request, engine_), IgnoredFields());
+Service::Reply Service::RemoveDraftText(const HttpRequest& request, const PairLease& pair) {
+  return TextAnswer(tandem::RemoveDraftText(request, pair->engine), IgnoredFields());
 }
 
 Service::Reply Service::TextAnswer(absl::StatusOr<std::string> answer,
@@ -441,24 +504,20 @@ void Service::LogIgnored(const IgnoredFields& fields) {
 // ---- Text ----
 
 // {"messages": [...]} to {"input_tokens": 12}
-Service::Reply Service::CountTokens(const HttpRequest& http) {
-  const absl::StatusOr<ApiRequest> parsed = http.route->parse(http.body, model_, absl::Now());
+Service::Reply Service::CountTokens(const HttpRequest& http, const PairLease& pair) {
+  const absl::StatusOr<ApiRequest> parsed = http.route->parse(http.body, pair->model, absl::Now());
   if (!parsed.ok()) return ErrorResponse(parsed.status(), http.route->errors);
   const Json answer = {{"input_tokens", parsed->prompts.front().size()}};
   return TextAnswer(DumpJson(answer), parsed->ignored);
 }
 
-Service::Reply Service::Generate(const HttpRequest& http) {
-  absl::StatusOr<ApiRequest> request = http.route->parse(http.body, model_, absl::Now());
+Service::Reply Service::Generate(const HttpRequest& http, const PairLease& pair) {
+  absl::StatusOr<ApiRequest> request = http.route->parse(http.body, pair->model, absl::Now());
   if (!request.ok()) return ErrorResponse(request.status(), http.route->errors);
   request->request.request_id = http.id;
   request->request.client = http.client;
   LogIgnored(request->ignored);
-  const GenerationHost host = {.engine = engine_,
-                               .model = &model_,
-                               .metrics = &metrics_,
-                               .admission = &admission_,
-                               .max_unread_bytes = options_.max_unread_bytes};
+  const GenerationHost host = {.pair = pair, .max_unread_bytes = options_.max_unread_bytes};
   const AnswerStamp stamp = {
       .id = absl::StrCat(View(http.route->id_prefix), absl::Hex(absl::ToUnixNanos(started_)), "-",
                          num_requests_.fetch_add(1)),

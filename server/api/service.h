@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "base/json/request_fields.h"
 #include "server/api/admission.h"
 #include "server/api/api_error.h"
+#include "server/api/pair_set.h"
 #include "server/api/served_request.h"
 #include "server/api/site_rules.h"
 #include "server/http_message.h"
@@ -28,9 +30,13 @@
 namespace tandem {
 
 struct ServiceOptions {
-  std::string model_name{};  // in the API
-  std::string version{};     // of the program
-  std::string api_key{};     // empty: no key is required
+  std::string model_name{};  // in the API, of a single pair
+  // Of several pairs. Those below that a PairSource or LoadedPair has as well are then not used.
+  std::vector<PairSource> pairs{};
+  int64_t pair_memory_bytes = 0;  // of this machine, for all of them together
+  std::function<void(const absl::Status& why)> on_all_pairs_lost{};
+  std::string version{};  // of the program
+  std::string api_key{};  // empty: no key is required
   // Unknown fields of a request are errors; otherwise they are ignored.
   bool strict_requests = false;
   bool splits_reasoning = true;      // separate reasoning from answers if the model marks it
@@ -49,9 +55,11 @@ struct ServiceOptions {
 // The HTTP API without its sockets: what each path does. Thread-safe.
 class Service {
  public:
-  // `engine` must outlive the service, and every generation must end before the service is
-  // destroyed.
+  // A service of one pair, whose engine must outlive the service. Every generation must end before
+  // the service is destroyed.
   Service(Engine* engine, ServiceOptions options);
+  // A service of options.pairs.
+  explicit Service(ServiceOptions options);
 
   // Returns the route for the head's method and path; null if there is none.
   static const Route* RouteOf(const HttpRequest& head);
@@ -60,8 +68,15 @@ class Service {
   // `body_size` is the announced size. REQUIRES: head.route is RouteOf(head), here and below.
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
                                            std::optional<uint64_t> body_size);
-  // Answers the request, or starts a generation that will. REQUIRES: AnswerToHead returned nothing.
+  // Returns the pair that the request is for, null if it is for none, or the error. Otherwise
+  // returns nothing, and calls `waiter` on another thread once the pair is there (PairSet).
+  // REQUIRES, here and below: AnswerToHead returned nothing.
+  std::optional<absl::StatusOr<PairLease>> PairOf(const HttpRequest& request,
+                                                  PairSet::Waiter waiter);
+  // Answers the request, or starts a generation that will.
   using Reply = std::variant<HttpResponse, std::shared_ptr<ServedRequest>>;
+  Reply Handle(const HttpRequest& request, absl::StatusOr<PairLease> pair);
+  // The same, for a pair that is always loaded.
   Reply Handle(const HttpRequest& request);
 
   // Returns the id of a request in headers and log: the client's id if it is at most 128 visible
@@ -75,7 +90,7 @@ class Service {
   static bool IsProbe(const HttpRequest& head);
   // Returns whether Handle may block, for example until a thread has compiled a constraint.
   // REQUIRES: head.route is not null.
-  static bool MayBlock(const HttpRequest& head);
+  bool MayBlock(const HttpRequest& head) const;
 
   // Counts an answer for the metrics, under its route's path.
   void CountAnswer(const HttpRequest& request, int status);
@@ -83,10 +98,9 @@ class Service {
   absl::Status BodyTooLarge() const;
 
   const ServiceOptions& options() const { return options_; }
-  Admission& admission() { return admission_; }
+  PairSet& pairs() { return pairs_; }
   // Bytes of large bodies that are being handled or answered.
   ByteBudget& large_bodies() { return large_bodies_; }
-  Metrics& metrics() { return metrics_; }
 
  private:
   static absl::Span<const Route> Routes();
@@ -97,38 +111,37 @@ class Service {
   static std::string AllowedMethods(const HttpRequest& head);
   HttpResponse Options(const HttpRequest& head) const;
 
-  Reply Page(const HttpRequest& request);
-  Reply Docs(const HttpRequest& request);
-  Reply PagePart(const HttpRequest& request);
-  Reply OpenApi(const HttpRequest& request);
-  Reply Health(const HttpRequest& request);
-  Reply Ready(const HttpRequest& request);
-  Reply MetricsText(const HttpRequest& request);
-  Reply Version(const HttpRequest& request);
-  Reply Models(const HttpRequest& request);
-  Reply TokenizerInfo(const HttpRequest& request);
-  Reply Tokenize(const HttpRequest& request);
-  Reply Detokenize(const HttpRequest& request);
-  Reply Render(const HttpRequest& request);
-  Reply CountTokens(const HttpRequest& http);
-  Reply Generate(const HttpRequest& http);
-  Reply AddDraftText(const HttpRequest& request);
-  Reply DraftTexts(const HttpRequest& request);
-  Reply RemoveDraftText(const HttpRequest& request);
+  Reply Page(const HttpRequest& request, const PairLease& pair);
+  Reply Docs(const HttpRequest& request, const PairLease& pair);
+  Reply PagePart(const HttpRequest& request, const PairLease& pair);
+  Reply OpenApi(const HttpRequest& request, const PairLease& pair);
+  Reply Health(const HttpRequest& request, const PairLease& pair);
+  Reply Ready(const HttpRequest& request, const PairLease& pair);
+  Reply MetricsText(const HttpRequest& request, const PairLease& pair);
+  Reply Version(const HttpRequest& request, const PairLease& pair);
+  Reply Models(const HttpRequest& request, const PairLease& pair);
+  Reply DescribeModel(const HttpRequest& request, const PairLease& pair);
+  Reply TokenizerInfo(const HttpRequest& request, const PairLease& pair);
+  Reply Tokenize(const HttpRequest& request, const PairLease& pair);
+  Reply Detokenize(const HttpRequest& request, const PairLease& pair);
+  Reply Render(const HttpRequest& request, const PairLease& pair);
+  Reply CountTokens(const HttpRequest& http, const PairLease& pair);
+  Reply Generate(const HttpRequest& http, const PairLease& pair);
+  Reply AddDraftText(const HttpRequest& request, const PairLease& pair);
+  Reply DraftTexts(const HttpRequest& request, const PairLease& pair);
+  Reply RemoveDraftText(const HttpRequest& request, const PairLease& pair);
   Reply TextAnswer(absl::StatusOr<std::string> answer, const IgnoredFields& ignored);
   void LogIgnored(const IgnoredFields& fields);
 
-  Engine* engine_;
   const ServiceOptions options_;
   const SiteRules sites_;
-  Admission admission_;
   ByteBudget large_bodies_;
-  Metrics metrics_;
-  ServedModel model_;
+  AnswerCounts answers_;
   const absl::Time started_;
   std::atomic<uint64_t> num_requests_{0};  // for answer ids
   std::atomic<uint64_t> num_named_{0};     // for request ids
   IgnoredFieldsLog ignored_log_;
+  PairSet pairs_;
 };
 
 }  // namespace tandem

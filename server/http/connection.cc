@@ -254,30 +254,47 @@ void Connection::Dispatch() {
   net::thread_pool* pool = nullptr;
   if (is_large) {
     pool = set_->slow_work();
-  } else if (Service::MayBlock(request_)) {
+  } else if (set_->service().MayBlock(request_)) {
     pool = set_->waiting_work();
   }
-  if (pool == nullptr) return OnReply(Handle());
+  if (pool == nullptr) return OnReply(Handle(std::nullopt));
   const bool is_huge = request_.body.size() > kHugeBody;
   const auto awaited = std::make_shared<Awaited>(stream_.get_executor());
   awaited->is_there.expires_at(net::steady_timer::time_point::max());
   awaited->is_there.async_wait(Held(
       [this, exchange = exchange_, awaited](beast::error_code) { OnAwaited(exchange, *awaited); }));
   // Nothing else uses the request in the meantime: no read or write is in progress.
+  const auto handle = [self = shared_from_this(), is_huge, awaited](MaybePair pair) {
+    awaited->reply = self->Handle(std::move(pair));
+    awaited->is_there.cancel();
+    if (is_huge) ReturnFreeMemory();
+  };
   const auto post = [&] {
-    net::post(*pool, [self = shared_from_this(), is_huge, awaited] {
-      awaited->reply = self->Handle();
-      awaited->is_there.cancel();
-      if (is_huge) ReturnFreeMemory();
+    net::post(*pool, [self = shared_from_this(), pool, handle, awaited] {
+      MaybePair pair;
+      const auto find = [&] {
+        pair = self->set_->service().PairOf(
+            self->request_, [pool, handle, awaited](absl::StatusOr<PairLease> late) {
+              const auto go_on = [&] {
+                net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
+              };
+              if (!Attempt("request", go_on)) awaited->is_there.cancel();
+            });
+      };
+      if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
+      if (pair.has_value()) handle(std::move(pair));
     });
   };
   if (!Attempt("request", post)) awaited->is_there.cancel();
 }
 
 // Frees the body as soon as it has been parsed: a generation does not need it.
-Connection::MaybeReply Connection::Handle() {
+Connection::MaybeReply Connection::Handle(MaybePair pair) {
   MaybeReply reply;
-  Attempt("request", [&] { reply = set_->service().Handle(request_); });
+  Attempt("request", [&] {
+    reply = pair.has_value() ? set_->service().Handle(request_, *std::move(pair))
+                             : set_->service().Handle(request_);
+  });
   std::string().swap(request_.body);
   return reply;
 }
@@ -315,7 +332,7 @@ void Connection::OnReply(MaybeReply reply) {
 void Connection::Respond(HttpResponse answer, bool may_go_on) {
   BeginExchange();  // in case no request was read
   keep_alive_ = may_go_on && parser_.has_value() && parser_->is_header_done() &&
-                parser_->get().keep_alive() && !set_->service().admission().is_closed();
+                parser_->get().keep_alive() && !set_->service().pairs().is_closed();
   response_ = {};
   response_.result(static_cast<unsigned>(answer.status));
   response_.version(http_version_);
@@ -432,7 +449,7 @@ void Connection::SendComment() {
 
 void Connection::BeginStream() {
   is_streaming_ = true;
-  keep_alive_ = keep_alive_ && http_version_ >= 11 && !set_->service().admission().is_closed();
+  keep_alive_ = keep_alive_ && http_version_ >= 11 && !set_->service().pairs().is_closed();
   http::response<http::empty_body> head(http::status::ok, http_version_);
   head.set(http::field::server, kServerName);
   head.set(http::field::content_type, "text/event-stream; charset=utf-8");

@@ -121,16 +121,16 @@ TEST_F(Connections, ExceptionsFailOneRequest) {
   for (const size_t body_size : {0, 200'000}) {
     Client client(server_->port());
     engine_.set_throws(true);
-    const Answer answer = client.Ask("GET", "/v1/models", std::string(body_size, ' '));
+    const Answer answer = client.Ask("GET", "/metrics", std::string(body_size, ' '));
     EXPECT_EQ(answer.status, 500) << body_size;
     EXPECT_EQ(answer.error("code"), "internal_error") << body_size;
     EXPECT_EQ(answer.headers.at("connection"), "close") << body_size;
     client.AwaitClose();  // counted by then
     engine_.set_throws(false);
-    EXPECT_EQ(Ask("GET", "/v1/models", std::string(body_size, ' ')).status, 200);
+    EXPECT_EQ(Ask("GET", "/metrics", std::string(body_size, ' ')).status, 200);
   }
   EXPECT_THAT(Ask("GET", "/metrics").body,
-              HasSubstr("tandem_http_responses_total{path=\"/v1/models\",status=\"500\"} 2"));
+              HasSubstr("tandem_http_responses_total{path=\"/metrics\",status=\"500\"} 2"));
   server_->Drain();
   server_->AwaitEnd();  // no exchange is left
 }

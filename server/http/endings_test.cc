@@ -25,7 +25,7 @@ constexpr char kStream[] = R"({"prompt": "A", "stream": true})";
 class Endings : public ServerTest {
  protected:
   // Waits until no generation is left.
-  void AwaitEnd() { server_->service().admission().AwaitEmpty(absl::InfiniteDuration()); }
+  void AwaitEnd() { server_->service().pairs().AwaitEmpty(absl::InfiniteDuration()); }
 };
 
 TEST_F(Endings, DisconnectedClientsAreCancelled) {
@@ -78,7 +78,7 @@ TEST_F(Endings, RefusedRequestsReleaseTheirPlaces) {
   const Answer answer = Ask("POST", "/v1/completions", R"({"prompt": "A", "n": 2, "top_k": 666})");
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "top_k");
-  EXPECT_EQ(server_->service().admission().num_inside(), 0);
+  EXPECT_EQ(server_->service().pairs().num_inside(), 0);
 }
 
 // The engine's errors use the library's field names, but clients know those of the API.
@@ -374,20 +374,15 @@ class QueueTest : public ::testing::Test {
     ApiRequest request;
     request.prompts = {{5}};
     request.stream = true;
-    auto generation = ServedRequest::Start({.engine = &engine_,
-                                            .model = &model_,
-                                            .metrics = &metrics_,
-                                            .admission = &admission_,
-                                            .max_unread_bytes = max_unread_bytes},
+    auto generation = ServedRequest::Start({.pair = pair_, .max_unread_bytes = max_unread_bytes},
                                            request, {.id = "id"}, Instant::Now());
     EXPECT_TRUE(generation.ok());
     return *std::move(generation);
   }
 
   ManualEngine engine_;
-  ServedModel model_ = ServedModel::Of(engine_, "story", 4);
-  Metrics metrics_{&engine_};
-  Admission admission_{4};
+  Metrics metrics_;
+  PairLease pair_ = TestPair(&engine_, &metrics_);
 };
 
 TEST_F(QueueTest, CallbacksDoNotWaitAndLoseNothing) {
@@ -436,8 +431,8 @@ TEST_F(QueueTest, LatenciesUseTheMonotonicClock) {
   EXPECT_TRUE(engine_.Emit(1, "once"));
   clock.Advance(absl::Seconds(3));
   engine_.End(1);
-  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_time_to_first_token_seconds_sum 2\n"));
-  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_e2e_request_latency_seconds_sum 5\n"));
+  EXPECT_THAT(TextOf(metrics_), HasSubstr("tandem_time_to_first_token_seconds_sum 2\n"));
+  EXPECT_THAT(TextOf(metrics_), HasSubstr("tandem_e2e_request_latency_seconds_sum 5\n"));
 }
 
 // Throws when the second of three sequences is submitted, as a full memory would.
@@ -455,17 +450,15 @@ TEST_F(QueueTest, ExceptionsReleaseAllPlaces) {
   ApiRequest request;
   request.prompts = {{5}};
   request.n = 3;
-  Admission admission(6);
+  const PairLease pair = TestPair(&engine, &metrics_, 6);
   const auto start = [&] {
-    return ServedRequest::Start(
-        {.engine = &engine, .model = &model_, .metrics = &metrics_, .admission = &admission},
-        request, {.id = "id"}, Instant::Now());
+    return ServedRequest::Start({.pair = pair}, request, {.id = "id"}, Instant::Now());
   };
   EXPECT_THROW(start().IgnoreError(), std::out_of_range);
-  EXPECT_EQ(admission.num_inside(), 1);
+  EXPECT_EQ(pair->admission.num_inside(), 1);
   engine.AwaitCancel(1);
   engine.End(1, FinishReason::kCancelled);
-  EXPECT_EQ(admission.num_inside(), 0);
+  EXPECT_EQ(pair->admission.num_inside(), 0);
 }
 
 TEST_F(QueueTest, ClientsThatReadAreNotCancelled) {

@@ -319,7 +319,7 @@ std::string AnswersTo(absl::string_view bytes, size_t step) {
   }
   Drain(fds[0], &answers);
   close(fds[0]);
-  TANDEM_CHECK(service.admission().num_inside() == 0);
+  TANDEM_CHECK(service.pairs().num_inside() == 0);
   return answers;
 }
 

@@ -57,10 +57,12 @@ ServiceOptions ServiceOptionsOf(const ServerOptions& options, const tcp::endpoin
 
 class HttpServerImpl final : public HttpServer {
  public:
+  // Serves options.service.pairs if `engine` is null.
   HttpServerImpl(Engine* engine, ServerOptions options, tcp::endpoint endpoint)
       : options_(std::move(options)),
         endpoint_(std::move(endpoint)),
-        service_(engine, ServiceOptionsOf(options_, endpoint_)),
+        service_(engine == nullptr ? Service(ServiceOptionsOf(options_, endpoint_))
+                                   : Service(engine, ServiceOptionsOf(options_, endpoint_))),
         connections_(&service_, options_.limits, &slow_work_, &waiting_work_),
         acceptor_(accept_loop_),
         accept_timer_(accept_loop_),
@@ -71,15 +73,14 @@ class HttpServerImpl final : public HttpServer {
   }
 
   ~HttpServerImpl() override {
-    service_.admission().Close(ServerIsStopping());
+    service_.pairs().Stop();  // then nothing waits for a pair and uses the pools
     StopAll();
     slow_work_.stop();
     waiting_work_.stop();
     for (std::thread& worker : workers_) worker.join();
     // The engine's callbacks use members that are about to be destroyed.
-    while (!service_.admission().AwaitEmpty(kLongRound)) {
-      Log(LogLevel::kWarning,
-          absl::StrCat("stopping sequences=", service_.admission().num_inside()));
+    while (!service_.pairs().AwaitEmpty(kLongRound)) {
+      Log(LogLevel::kWarning, absl::StrCat("stopping sequences=", service_.pairs().num_inside()));
       StopAll();
     }
     accept_loop_.stop();
@@ -231,7 +232,7 @@ void HttpServerImpl::Add(tcp::socket socket) {
 
 // Starts a drain, or brings the deadline of one forward.
 void HttpServerImpl::End(absl::Duration timeout, const absl::Status& why) {
-  service_.admission().Close(why);
+  service_.pairs().Close(why);
   net::post(accept_loop_, [this, timeout, why] {
     const Instant deadline = Instant::Now() + timeout;
     if (deadline < deadline_) {
@@ -246,7 +247,7 @@ void HttpServerImpl::End(absl::Duration timeout, const absl::Status& why) {
 // requests are refused with 503. After that, and after the deadline, connections are ended. Clients
 // that always send a request more delay the second phase until the deadline.
 void HttpServerImpl::DrainStep() {
-  const bool has_sequences = service_.admission().num_inside() > 0;
+  const bool has_sequences = service_.pairs().num_inside() > 0;
   const bool is_late = Instant::Now() >= deadline_;
   if (!has_sequences && !acceptor_.is_open() && connections_.size() == 0) {
     if (!ended_.HasBeenNotified()) ended_.Notify();
@@ -283,6 +284,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Engine* engine,
   auto server = std::make_unique<HttpServerImpl>(engine, std::move(options), std::move(endpoint));
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   return server;
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(ServerOptions options) {
+  return Start(nullptr, std::move(options));
 }
 
 }  // namespace tandem

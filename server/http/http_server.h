@@ -36,6 +36,8 @@ class HttpServer {
   // Starts listening and serving. `engine` must outlive the server. Returns UNAVAILABLE, naming the
   // address, if the server cannot listen there.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Engine* engine, ServerOptions options);
+  // The same for options.service.pairs, which are loaded when requests need them.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(ServerOptions options);
   // Stops at once and cancels running generations.
   virtual ~HttpServer() = default;
 

@@ -51,13 +51,14 @@ TEST_F(LargeBodies, AreFreedWhenTheGenerationBegins) {
 }
 
 TEST_F(LargeBodies, TheRouteDecidesWhichRequestsMayWait) {
-  const auto may_wait = [](const std::string& path) {
+  Start();
+  const auto may_wait = [&](const std::string& path) {
     HttpRequest request;
     request.method = "POST";
     request.path = path;
     request.body = R"({"prompt": "response_format regex tools"})";
     request.route = Service::RouteOf(request);
-    return Service::MayBlock(request);
+    return server_->service().MayBlock(request);
   };
   EXPECT_FALSE(may_wait("/tokenize"));
   EXPECT_FALSE(may_wait("/detokenize"));

@@ -112,20 +112,15 @@ class ProgressQueue : public ::testing::Test {
     request.prompts = {{5}};
     request.stream = true;
     request.request.prompt_progress = prompt_progress;
-    auto generation = ServedRequest::Start({.engine = &engine_,
-                                            .model = &model_,
-                                            .metrics = &metrics_,
-                                            .admission = &admission_,
-                                            .max_unread_bytes = 1000},
+    auto generation = ServedRequest::Start({.pair = pair_, .max_unread_bytes = 1000},
                                            std::move(request), {.id = "id"}, Instant::Now());
     EXPECT_TRUE(generation.ok());
     return *std::move(generation);
   }
 
   ManualEngine engine_;
-  ServedModel model_ = ServedModel::Of(engine_, "story", 4);
-  Metrics metrics_{&engine_};
-  Admission admission_{4};
+  Metrics metrics_;
+  PairLease pair_ = TestPair(&engine_, &metrics_);
 };
 
 TEST_F(ProgressQueue, StreamsWithoutItKeepTheirBytes) {
@@ -161,8 +156,8 @@ TEST_F(ProgressQueue, SlowReadersGetTheLatestProgress) {
   EXPECT_THAT(events, HasSubstr("\"text\":\"once\""));
   EXPECT_EQ(events.find("data: "), events.rfind("data: "));
   // The progress of the prompt does not count as a token.
-  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_time_to_first_token_seconds_count 1\n"));
-  EXPECT_THAT(metrics_.Text(), HasSubstr("tandem_inter_token_latency_seconds_count 0\n"));
+  EXPECT_THAT(TextOf(metrics_), HasSubstr("tandem_time_to_first_token_seconds_count 1\n"));
+  EXPECT_THAT(TextOf(metrics_), HasSubstr("tandem_inter_token_latency_seconds_count 0\n"));
   engine_.End(1);
 }
 

@@ -81,7 +81,7 @@ MetricFamily CacheUsage(const Engine& engine, const EngineLoad& load) {
 }
 
 // Returns the layout of the target's cache, as labels of a constant.
-MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
+MetricFamily CacheConfig(const Engine& engine, bool prefix_cache) {
   const ModelInfo target = engine.target_info();
   MetricFamily family = NewFamily("tandem_cache_config_info",
                                   "Layout of the target's cache, as labels", MetricType::Gauge);
@@ -89,7 +89,7 @@ MetricFamily CacheConfig(const Engine& engine, const MetricsOptions& options) {
            {{"block_size", absl::StrCat(target.page_size)},
             {"num_gpu_blocks", absl::StrCat(target.num_pages)},
             {"cache_dtype", target.kv_cache},
-            {"enable_prefix_caching", options.prefix_cache ? "True" : "False"}},
+            {"enable_prefix_caching", prefix_cache ? "True" : "False"}},
            &family);
   return family;
 }
@@ -291,6 +291,39 @@ std::vector<MetricFamily> UnderVllmNames(const std::vector<MetricFamily>& famili
   return renamed;
 }
 
+std::vector<MetricFamily> LoadMetrics(const PairCounts& counts) {
+  return {
+      Gauge("tandem_pair_loaded", "Whether the pair is loaded", counts.is_loaded ? 1 : 0),
+      Gauge("tandem_pair_requests_waiting", "Requests that wait until the pair is loaded",
+            counts.waiting),
+      Gauge("tandem_pair_planned_bytes", "Memory that was planned for the loaded pair",
+            counts.planned_bytes),
+      Counter("tandem_pair_loads_total", "Loads of the pair", counts.loads),
+      Counter("tandem_pair_load_failures_total", "Loads of the pair that failed", counts.failures),
+      Counter("tandem_pair_unloads_total", "Times that the pair was unloaded", counts.unloads),
+      Single("tandem_pair_load_seconds_total", "Time spent loading the pair", MetricType::Counter,
+             counts.load_seconds)};
+}
+
+void AddPairLabel(const std::string& name, MetricFamily* family) {
+  for (ClientMetric& metric : family->metric) {
+    metric.label.insert(metric.label.begin(), ClientMetric::Label{"pair", name});
+  }
+}
+
+// Appends the metrics of families that are already there to these: the text names each once.
+void Merge(std::vector<MetricFamily> more, std::vector<MetricFamily>* families) {
+  for (MetricFamily& family : more) {
+    const auto found = absl::c_find_if(
+        *families, [&](const MetricFamily& other) { return other.name == family.name; });
+    if (found == families->end()) {
+      families->push_back(std::move(family));
+      continue;
+    }
+    for (ClientMetric& metric : family.metric) found->metric.push_back(std::move(metric));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name) {
@@ -330,14 +363,11 @@ struct Metrics::Families {
   prometheus::Counter* draft = &decode_parts->Add({{"part", "draft"}});
   prometheus::Counter* verify = &decode_parts->Add({{"part", "verify"}});
   prometheus::Counter* other = &decode_parts->Add({{"part", "other"}});
-  prometheus::Family<prometheus::Counter>* answers =
-      Counts("tandem_http_responses_total", "Answers by path and status");
   prometheus::Family<prometheus::Counter>* ends =
       Counts("tandem_requests_finished_total", "Sequences by what ended them");
 };
 
-Metrics::Metrics(const Engine* engine, MetricsOptions options)
-    : engine_(engine), options_(std::move(options)), families_(std::make_unique<Families>()) {}
+Metrics::Metrics() : families_(std::make_unique<Families>()) {}
 Metrics::~Metrics() = default;
 
 void Metrics::ObserveFirstToken(absl::Duration since_request) {
@@ -357,23 +387,49 @@ void Metrics::ObserveTimings(const Timings& timings) {
   families_->verify->Increment(absl::ToDoubleSeconds(timings.verify));
   families_->other->Increment(absl::ToDoubleSeconds(timings.other()));
 }
-void Metrics::CountAnswer(const std::string& path, int status) {
-  families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
-}
-
 void Metrics::CountEnd(const std::string& reason) {
   families_->ends->Add({{"reason", reason}}).Increment();
 }
 
-std::string Metrics::Text() const {
-  std::vector<MetricFamily> families = OfEngine(*engine_);
-  families.push_back(CacheConfig(*engine_, options_));
-  Append(families_->registry.Collect(), &families);
-  if (options_.names != MetricsNames::kTandem) {
-    std::vector<MetricFamily> vllms = UnderVllmNames(families, options_.model_name);
-    if (options_.names == MetricsNames::kVllm) families.clear();
-    Append(std::move(vllms), &families);
+std::vector<MetricFamily> Metrics::Collect() const { return families_->registry.Collect(); }
+
+struct AnswerCounts::Families {
+  prometheus::Registry registry;
+  prometheus::Family<prometheus::Counter>* answers = &prometheus::BuildCounter()
+                                                          .Name("tandem_http_responses_total")
+                                                          .Help("Answers by path and status")
+                                                          .Register(registry);
+};
+
+AnswerCounts::AnswerCounts() : families_(std::make_unique<Families>()) {}
+AnswerCounts::~AnswerCounts() = default;
+
+void AnswerCounts::Count(const std::string& path, int status) {
+  families_->answers->Add({{"path", path}, {"status", absl::StrCat(status)}}).Increment();
+}
+std::vector<MetricFamily> AnswerCounts::Collect() const { return families_->registry.Collect(); }
+
+std::string MetricsText(absl::Span<const PairMetrics> pairs, const AnswerCounts& answers,
+                        const MetricsTextOptions& options) {
+  std::vector<MetricFamily> families;
+  std::vector<MetricFamily> vllms;
+  for (const PairMetrics& pair : pairs) {
+    std::vector<MetricFamily> own;
+    if (pair.engine != nullptr) {
+      own = OfEngine(*pair.engine);
+      own.push_back(CacheConfig(*pair.engine, pair.prefix_cache));
+    }
+    Append(pair.metrics->Collect(), &own);
+    if (options.names != MetricsNames::kTandem) Merge(UnderVllmNames(own, pair.name), &vllms);
+    if (options.has_several) {
+      Append(LoadMetrics(pair.counts), &own);
+      for (MetricFamily& family : own) AddPairLabel(pair.name, &family);
+    }
+    Merge(std::move(own), &families);
   }
+  Append(answers.Collect(), &families);
+  if (options.names == MetricsNames::kVllm) families.clear();
+  Append(std::move(vllms), &families);
   return prometheus::TextSerializer().Serialize(families);
 }
 

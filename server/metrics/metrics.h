@@ -1,13 +1,17 @@
 #ifndef TANDEM_SERVER_METRICS_METRICS_H_
 #define TANDEM_SERVER_METRICS_METRICS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/instant.h"
+#include "prometheus/metric_family.h"
 #include "tandem/engine.h"
 
 namespace tandem {
@@ -17,18 +21,10 @@ enum class MetricsNames { kTandem, kVllm, kBoth };
 // Parses "tandem", "vllm" or "both". Returns INVALID_ARGUMENT, naming the option, for other names.
 absl::StatusOr<MetricsNames> ParseMetricsNames(std::string_view name);
 
-struct MetricsOptions {
-  MetricsNames names = MetricsNames::kTandem;
-  std::string model_name{};  // for vLLM's labels
-  bool prefix_cache = true;
-};
-
-// The metrics for Prometheus: latencies observed here, and counts and gauges read from the engine
-// when the text is made. docs/server/metrics.md has the names and definitions. Thread-safe.
+// The latencies and ends of one pair's sequences. Thread-safe.
 class Metrics {
  public:
-  explicit Metrics(const Engine* engine,  // must outlive the metrics
-                   MetricsOptions options = MetricsOptions());
+  Metrics();
   ~Metrics();
 
   // Negative and infinite latencies are not counted.
@@ -40,17 +36,57 @@ class Metrics {
   void ObserveTimings(const Timings& timings);
   // Counts a sequence that has ended, by NameOf(FinishReason).
   void CountEnd(const std::string& reason);
-  void CountAnswer(const std::string& path, int status);
 
-  // Returns the metrics in Prometheus' text format.
-  std::string Text() const;
+  std::vector<prometheus::MetricFamily> Collect() const;
 
  private:
   struct Families;
-  const Engine* engine_;
-  const MetricsOptions options_;
   std::unique_ptr<Families> families_;
 };
+
+// The server's answers by path and status. Thread-safe.
+class AnswerCounts {
+ public:
+  AnswerCounts();
+  ~AnswerCounts();
+  void Count(const std::string& path, int status);
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+// The loads of a pair that is not always loaded.
+struct PairCounts {
+  bool is_loaded = false;
+  int64_t waiting = 0;        // requests that wait for the load
+  int64_t planned_bytes = 0;  // 0 unless it is loaded
+  int64_t loads = 0;
+  int64_t failures = 0;
+  int64_t unloads = 0;
+  double load_seconds = 0;
+};
+
+// One pair's part of the metrics.
+struct PairMetrics {
+  std::string name;
+  const Metrics* metrics = nullptr;
+  const Engine* engine = nullptr;  // null if it is not loaded
+  bool prefix_cache = true;
+  PairCounts counts{};
+};
+
+struct MetricsTextOptions {
+  MetricsNames names = MetricsNames::kTandem;
+  // Whether every metric of a pair has the label `pair`, and there are PairCounts.
+  bool has_several = false;
+};
+
+// Returns all metrics in Prometheus' text format: those that were observed, and counts and gauges
+// read from the engines. docs/server/metrics.md has the names and definitions.
+std::string MetricsText(absl::Span<const PairMetrics> pairs, const AnswerCounts& answers,
+                        const MetricsTextOptions& options);
 
 // The latencies of one sequence. Tokens that arrive together share the time since the previous ones
 // evenly, so the mean latency is the decode time divided by the decoded tokens, however many a

@@ -35,7 +35,6 @@ std::string Line(const std::string& text, const std::string& name) {
 
 TEST(Metrics, ReportTheEnginesCounts) {
   LoadedEngine engine;
-  const Metrics metrics(&engine);
   engine.value.stats.Add(DraftSource::kModel, /*num_proposed=*/3, /*num_accepted=*/2,
                          /*num_emitted=*/3);
   engine.value.stats.Add(DraftSource::kModel, 3, 0, 1);
@@ -50,7 +49,7 @@ TEST(Metrics, ReportTheEnginesCounts) {
   engine.value.preemptions = 1;
   engine.value.draft_memory_bytes = 4096;
   engine.value.draft_memory_tenants = 3;
-  const std::string text = metrics.Text();
+  const std::string text = TextOf(Metrics(), &engine);
   for (const char* line :
        {"tandem_spec_decode_num_drafts_total 2", "tandem_spec_decode_num_draft_tokens_total 6",
         "tandem_spec_decode_num_accepted_tokens_total 2",
@@ -72,13 +71,13 @@ TEST(Metrics, ReportTheEnginesCounts) {
 
 TEST(Metrics, ReportTheDraftsHead) {
   LoadedEngine engine;
-  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("draft_head")));
+  EXPECT_THAT(TextOf(Metrics(), &engine), Not(HasSubstr("draft_head")));
   engine.draft = ModelInfo();
   engine.draft->head_tokens = 8192;
-  EXPECT_THAT(Metrics(&engine).Text(), HasSubstr("\ntandem_draft_head_tokens 8192\n"));
-  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("coverage")));
+  EXPECT_THAT(TextOf(Metrics(), &engine), HasSubstr("\ntandem_draft_head_tokens 8192\n"));
+  EXPECT_THAT(TextOf(Metrics(), &engine), Not(HasSubstr("coverage")));
   engine.draft->head_coverage = 0.75;
-  EXPECT_THAT(Metrics(&engine).Text(), HasSubstr("\ntandem_draft_head_coverage_ratio 0.75\n"));
+  EXPECT_THAT(TextOf(Metrics(), &engine), HasSubstr("\ntandem_draft_head_coverage_ratio 0.75\n"));
 }
 
 // Routers and dashboards made for vLLM read these.
@@ -88,10 +87,10 @@ TEST(Metrics, UseVllmsNamesIfAsked) {
                          /*num_emitted=*/3);
   engine.value.num_running = 2;
   engine.value.target_pages_in_use = 250;  // of 1000
-  Metrics both(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
+  Metrics both;
   both.ObserveFirstToken(absl::Seconds(2));
   both.CountEnd("stop");
-  const std::string text = both.Text();
+  const std::string text = TextOf(both, &engine, MetricsNames::kBoth);
   for (const char* line :
        {"vllm:num_requests_running{engine=\"0\",model_name=\"story\"} 2",
         "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"story\"} 0.25",
@@ -104,15 +103,14 @@ TEST(Metrics, UseVllmsNamesIfAsked) {
         "tandem_num_requests_running 2", "tandem_requests_finished_total{reason=\"stop\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
   }
-  EXPECT_THAT(Metrics(&engine).Text(), Not(HasSubstr("vllm")));
-  EXPECT_THAT(Metrics(&engine, {.names = MetricsNames::kVllm}).Text(), Not(HasSubstr("tandem")));
+  EXPECT_THAT(TextOf(Metrics(), &engine), Not(HasSubstr("vllm")));
+  EXPECT_THAT(TextOf(both, &engine, MetricsNames::kVllm), Not(HasSubstr("tandem")));
   EXPECT_FALSE(ParseMetricsNames("other").ok());
 }
 
 // Four tokens in two rounds of 30 ms after the first round take 15 ms each, not 30.
 TEST(Metrics, TokensOfARoundShareItsTime) {
-  LoadedEngine engine;
-  Metrics metrics(&engine);
+  Metrics metrics;
   const Instant start = Instant::Now();
   SequenceLatency latency(&metrics, start);
   latency.OnTokens(start + absl::Milliseconds(100), 3);
@@ -120,7 +118,7 @@ TEST(Metrics, TokensOfARoundShareItsTime) {
   latency.OnTokens(start + absl::Milliseconds(140), 0);
   latency.OnTokens(start + absl::Milliseconds(160), 2);
   latency.OnEnd(start + absl::Milliseconds(170));
-  const std::string text = metrics.Text();
+  const std::string text = TextOf(metrics);
   EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_count"),
             "tandem_time_to_first_token_seconds_count 1");
   EXPECT_EQ(Line(text, "tandem_time_to_first_token_seconds_sum"),
@@ -136,8 +134,7 @@ TEST(Metrics, TokensOfARoundShareItsTime) {
 
 // Row 154 of the bug catalogue.
 TEST(Metrics, SpansOfASequenceAddUp) {
-  LoadedEngine engine;
-  Metrics metrics(&engine, {.names = MetricsNames::kBoth, .model_name = "story"});
+  Metrics metrics;
   Timings timings;
   timings.end_to_end = absl::Seconds(40);
   timings.queue = absl::Seconds(4);
@@ -145,7 +142,7 @@ TEST(Metrics, SpansOfASequenceAddUp) {
   timings.draft = absl::Seconds(5);
   timings.verify = absl::Seconds(20);
   metrics.ObserveTimings(timings);
-  const std::string text = metrics.Text();
+  const std::string text = TextOf(metrics, nullptr, MetricsNames::kBoth);
   for (const char* line :
        {"tandem_request_queue_time_seconds_sum 4", "tandem_request_prompt_time_seconds_sum 10",
         "tandem_request_decode_time_seconds_sum 26",
@@ -160,8 +157,7 @@ TEST(Metrics, SpansOfASequenceAddUp) {
 }
 
 TEST(Metrics, InvalidLatenciesAreNotCounted) {
-  LoadedEngine engine;
-  Metrics metrics(&engine);
+  Metrics metrics;
   for (const absl::Duration none :
        {-absl::Milliseconds(1), absl::InfiniteDuration(), -absl::InfiniteDuration()}) {
     metrics.ObserveFirstToken(none);
@@ -169,13 +165,44 @@ TEST(Metrics, InvalidLatenciesAreNotCounted) {
     metrics.ObserveEnd(none);
   }
   metrics.ObserveEnd(absl::ZeroDuration());
-  const std::string text = metrics.Text();
+  const std::string text = TextOf(metrics);
   for (const auto& [name, count] : {std::make_pair("tandem_time_to_first_token_seconds", 0),
                                     std::make_pair("tandem_inter_token_latency_seconds", 0),
                                     std::make_pair("tandem_e2e_request_latency_seconds", 1)}) {
     EXPECT_EQ(Line(text, absl::StrCat(name, "_count")), absl::StrCat(name, "_count ", count));
     EXPECT_EQ(Line(text, absl::StrCat(name, "_sum")), absl::StrCat(name, "_sum 0"));
   }
+}
+
+// Each name is written once; a pair that is not loaded has no counts of its engine.
+TEST(Metrics, OfSeveralPairsHaveTheirNames) {
+  LoadedEngine engine;
+  engine.value.num_running = 2;
+  Metrics a, b;
+  a.CountEnd("stop");
+  b.CountEnd("length");
+  const PairMetrics pairs[] = {
+      {.name = "a", .metrics = &a, .engine = &engine, .counts = {.is_loaded = true, .loads = 3}},
+      {.name = "b", .metrics = &b, .counts = {.waiting = 4, .failures = 1}}};
+  AnswerCounts answers;
+  answers.Count("/health", 200);
+  const std::string text =
+      MetricsText(pairs, answers, {.names = MetricsNames::kBoth, .has_several = true});
+  for (const char* line :
+       {"tandem_num_requests_running{pair=\"a\"} 2", "tandem_pair_loads_total{pair=\"a\"} 3",
+        "tandem_requests_finished_total{pair=\"a\",reason=\"stop\"} 1",
+        "tandem_requests_finished_total{pair=\"b\",reason=\"length\"} 1",
+        "tandem_pair_loaded{pair=\"a\"} 1", "tandem_pair_loaded{pair=\"b\"} 0",
+        "tandem_pair_requests_waiting{pair=\"b\"} 4",
+        "tandem_pair_load_failures_total{pair=\"b\"} 1",
+        "tandem_http_responses_total{path=\"/health\",status=\"200\"} 1",
+        "vllm:num_requests_running{engine=\"0\",model_name=\"a\"} 2",
+        "vllm:request_success_total{engine=\"0\",model_name=\"b\",finished_reason=\"length\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + line + "\n"));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("tandem_num_requests_running{pair=\"b\"}")));
+  const std::string kind = "\n# TYPE tandem_requests_finished_total ";
+  EXPECT_EQ(text.find(kind), text.rfind(kind));
 }
 
 }  // namespace
