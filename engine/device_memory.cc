@@ -7,13 +7,17 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "engine/draft_format.h"
+#include "kernels/backend.h"
 #include "kernels/blocks.h"
+#include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
 #include "model/checkpoint/model_config.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/weights.h"
+#include "model/transformer.h"
 
 namespace tandem {
 namespace {
@@ -38,7 +42,52 @@ absl::StatusOr<int64_t> WeightBytes(const std::string& path, std::optional<DType
   return bytes;
 }
 
+// Room for the sequences of a full batch and for as many earlier prompts.
+constexpr int kRoomForPrefixes = 2;
+
+// Returns the bytes of a cached page of a model.
+absl::StatusOr<int64_t> PageBytes(const std::string& path, KvCacheType type, bool is_on_host,
+                                  const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path, options.allow_unknown_config));
+  const KvDType dtype = KvDTypeOf(type, is_on_host ? KvDType::kF32 : KvDType::kBF16);
+  return static_cast<int64_t>(KvLayoutOf(config, options.page_size, dtype).page_bytes());
+}
+
 }  // namespace
+
+int64_t UsefulPages(const EngineOptions& options, int context_length) {
+  const int64_t of_sequence = (int64_t{context_length} + options.page_size - 1) / options.page_size;
+  return (of_sequence + 1) * options.max_batch * kRoomForPrefixes;
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const EngineOptions& options, int64_t free_bytes) {
+  MemoryPlan plan = {.device = "cpu", .model_bytes = BytesOnDevice(options)};
+  if (options.device != "cpu" && HasCudaDriver()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                     MakeFittingBackend(options.device, CpuOptions(), plan.model_bytes));
+    plan.device = std::string(backend->name());
+    plan.free_bytes = backend->free_memory_bytes().value_or(0);
+  }
+  const bool is_on_host = plan.device == "cpu";
+  if (is_on_host) {
+    plan.free_bytes = std::min(free_bytes, AvailableMemoryBytes().value_or(free_bytes));
+  }
+  ASSIGN_OR_RETURN(int64_t page_bytes,
+                   PageBytes(options.target, options.kv_cache, is_on_host, options));
+  if (!options.draft.empty()) {
+    const std::string& draft = IsSelfDraft(options.draft) ? options.target : options.draft;
+    // A draft head's configuration may lack what a model's has; its one layer counts as nothing.
+    page_bytes += PageBytes(draft, options.kv_cache_of_draft(), is_on_host, options).value_or(0);
+  }
+  ASSIGN_OR_RETURN(const ModelConfig config,
+                   ReadModelConfig(options.target, options.allow_unknown_config));
+  const int context = options.context > 0 ? std::min(options.context, config.context_length)
+                                          : config.context_length;
+  const int64_t memory = options.kv_memory_bytes > 0 ? options.kv_memory_bytes
+                                                     : plan.free_bytes / kDefaultShareOfFreeMemory;
+  plan.cache_bytes = std::min(memory, UsefulPages(options, context) * page_bytes);
+  return plan;
+}
 
 int64_t BytesOnDevice(const EngineOptions& options) {
   int64_t bytes = 0;

@@ -41,8 +41,6 @@ ModelInfo InfoOf(const std::string& path, const Transformer& model, const PagedK
           .weights_form = model.weights_form()};
 }
 
-// Room for the sequences of a full batch and for as many earlier prompts.
-constexpr int kRoomForPrefixes = 2;
 // A device's products need more rows than a CPU's to reach their full speed (docs/cuda.md).
 constexpr int kChunkTokensOfHost = 256;
 constexpr int kChunkTokensOfDevice = 1024;
@@ -141,9 +139,7 @@ absl::Status MakeCaches(const EngineOptions& options, std::optional<int64_t> hos
   const int64_t left = std::max<int64_t>(0, available.value_or(kGuessedMemory) - to_pack);
   const int64_t memory =
       options.kv_memory_bytes > 0 ? options.kv_memory_bytes : left / kDefaultShareOfFreeMemory;
-  const int64_t pages_per_sequence =
-      (int64_t{runtime->target->context_length()} + options.page_size - 1) / options.page_size + 1;
-  const int64_t useful = pages_per_sequence * options.max_batch * kRoomForPrefixes;
+  const int64_t useful = UsefulPages(options, runtime->target->context_length());
   int64_t num_pages = std::min({memory / page_bytes, useful, kMaxPages});
   if (runtime->ranks != nullptr) {
     ASSIGN_OR_RETURN(const int64_t most, runtime->ranks->MostPages());

@@ -28,8 +28,6 @@
 
 namespace tandem {
 
-// By default the caches take 1/kDefaultShareOfFreeMemory of the free memory.
-inline constexpr int kDefaultShareOfFreeMemory = 4;
 // Used as the free memory where it is unknown.
 inline constexpr int64_t kGuessedMemory = int64_t{1} << 30;
 

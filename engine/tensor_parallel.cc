@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "base/thread_pool.h"
+#include "engine/device_memory.h"
 #include "engine/fingerprint.h"
 #include "engine/runtime.h"
 #include "kernels/number_formats.h"

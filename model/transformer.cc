@@ -48,12 +48,18 @@ RankParts Transformer::PartsOf(int rank) const {
   return RankPartsOf(config_, head_tokens(), rank, group_->world());
 }
 
-KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
-  return {.num_layers = config_.num_layers,
-          .num_kv_heads = parts_.kv_heads.size(),
-          .head_dim = config_.head_dim,
+KvLayout KvLayoutOf(const ModelConfig& config, int page_size, KvDType dtype) {
+  return {.num_layers = config.num_layers,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
           .page_size = page_size,
           .dtype = dtype};
+}
+
+KvLayout Transformer::kv_layout(int page_size, KvDType dtype) const {
+  KvLayout layout = KvLayoutOf(config_, page_size, dtype);
+  layout.num_kv_heads = parts_.kv_heads.size();
+  return layout;
 }
 
 size_t Transformer::bytes_read_per_pass() const {

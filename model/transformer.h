@@ -24,6 +24,9 @@
 
 namespace tandem {
 
+// The layout of the cache of a model with this configuration.
+KvLayout KvLayoutOf(const ModelConfig& config, int page_size, KvDType dtype);
+
 // A decoder-only transformer on a backend, with the architecture that ModelConfig describes.
 class Transformer final : public LanguageModel {
  public:

@@ -28,7 +28,7 @@ SAMPLER = r"^model/(?:device_)?sampling\."
 MAY_TIME_OUT = r"^(?:benchmarks|tests/(?:clients|sanitizers|soak))/"
 # Files that make time stamps for people, or give a model the date.
 STAMPS = (r"^(?:draft/draft_text_store|examples/chat|kvcache/events/cache_events|kvcache/store/sqlite_store|"
-          r"server/api/(?:api_request_test|openapi_test|service)|"
+          r"server/api/(?:api_request_test|openapi_test|pair_set|service)|"
           r"tools/(?:bench/lab_command|conversation|kv_store_listing))\.cc$")
 MAX_LINES = 600
 MAX_WORDS = 1200

@@ -190,12 +190,8 @@ absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
       if (tokenizer->TextOf(id, /*is_first=*/false).has_value()) ++*inspection.tokenizer_size;
     }
   }
-  const KvLayout one_token{.num_layers = c.num_layers,
-                           .num_kv_heads = c.num_kv_heads,
-                           .head_dim = c.head_dim,
-                           .page_size = 1,
-                           .dtype = flags.kv_cache};
-  inspection.kv_bytes_per_token = static_cast<int64_t>(one_token.page_bytes());
+  inspection.kv_bytes_per_token =
+      static_cast<int64_t>(KvLayoutOf(c, /*page_size=*/1, flags.kv_cache).page_bytes());
   ThreadPool pool(flags.options.threads > 0 ? UsableThreads(flags.options.threads)
                                             : NumUsableCores());
   ASSIGN_OR_RETURN(inspection.memory, MeasureReadBandwidth(MemoryBufferBytes(), &pool));

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -19,20 +18,24 @@
 #include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/process_limits.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
+#include "engine/runtime.h"
 #include "server/api/api_error.h"
 #include "server/http/http_server.h"
 #include "tools/background_log.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/help_text.h"
+#include "tools/model_list.h"
 #include "tools/option_group.h"
 #include "tools/secret_file.h"
 
@@ -40,17 +43,12 @@ namespace tandem {
 namespace {
 
 struct ServeFlags {
-  ServeFlags() {
-    engine.prefers_real_pair = true;
-    engine.options.all_drafters = true;
-    engine.options.warm_up = true;
-    engine.options.callback_thread = CallbackThread::kEngine;  // the server's callbacks never block
-  }
+  ServeFlags() { pair.engine.prefers_real_pair = true; }
 
-  EngineFlags engine;
+  PairFlags pair;
+  std::string models;         // a file with several pairs
+  int64_t models_memory = 0;  // 0: kShareOfModels of the free memory
   ServerOptions server;
-  int max_waiting = 64;
-  std::string generation_config = "auto";
   std::string metrics_names = "both";
   std::string reasoning = "auto";
   double drain_seconds = 30;
@@ -58,31 +56,48 @@ struct ServeFlags {
   SecretSource api_key = {
       .option = "--api-key", .file_option = "--api-key-file", .variable = "TANDEM_API_KEY"};
 
-  EngineOptions engine_options;  // set by Check
+  EngineOptions engine_options;  // of a single pair; set by Check
 
-  absl::Status Check();
+  // `app` is the parsed command.
+  absl::Status Check(const CLI::App* app);
+
+ private:
+  absl::Status CheckSingle();
 };
 
-absl::Status ServeFlags::Check() {
-  ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
+// Part of the free memory that models of --models take by default; requests need some of it.
+constexpr double kShareOfModels = 0.8;
+
+absl::Status ServeFlags::CheckSingle() {
+  ASSIGN_OR_RETURN(engine_options, pair.engine.ToOptions());
   ServiceOptions& service = server.service;
-  ASSIGN_OR_RETURN(service.api_key, api_key.Read());
-  RETURN_IF_ERROR(service.sites.Validate());
-  service.max_sequences = engine_options.max_batch + max_waiting;
-  service.version = TANDEM_VERSION;
-  ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
-  service.splits_reasoning = reasoning == "auto";
+  service.max_sequences = engine_options.max_batch + pair.max_waiting;
   service.prefix_cache = engine_options.prefix_cache;
-  if (generation_config == "auto") {
+  if (pair.generation_config == "auto") {
     ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
   }
   if (service.model_name.empty()) {
-    const std::filesystem::path path = engine_options.target;
-    const std::string name = path.lexically_normal().filename().string();
-    service.model_name =
-        name.empty() ? path.lexically_normal().parent_path().filename().string() : name;
+    const std::string& typed = pair.engine.options.target;
+    service.model_name = ModelNameOf(typed.empty() ? engine_options.target : typed);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ServeFlags::Check(const CLI::App* app) {
+  ServiceOptions& service = server.service;
+  ASSIGN_OR_RETURN(service.api_key, api_key.Read());
+  RETURN_IF_ERROR(service.sites.Validate());
+  service.version = TANDEM_VERSION;
+  ASSIGN_OR_RETURN(service.metrics_names, ParseMetricsNames(metrics_names));
+  service.splits_reasoning = reasoning == "auto";
   server.drain_timeout = absl::Seconds(drain_seconds);
+  if (models.empty()) return CheckSingle();
+  service.pair_memory_bytes = models_memory;
+  if (models_memory == 0) {
+    const auto free = static_cast<double>(AvailableMemoryBytes().value_or(kGuessedMemory));
+    service.pair_memory_bytes = static_cast<int64_t>(free * kShareOfModels);
+  }
+  ASSIGN_OR_RETURN(service.pairs, ReadModelList(models, app, service.pair_memory_bytes));
   return absl::OkStatus();
 }
 
@@ -200,35 +215,37 @@ absl::Status StartAgain() {
   return absl::ErrnoToStatus(errno, "on_rank_failure: cannot restart");
 }
 
-absl::Status Serve(const ServeFlags& flags, Failure* failure) {
-  // The log's reader may close its end. Sockets suppress the signal themselves.
-  std::signal(SIGPIPE, SIG_IGN);
-  StopSignals signals;
-  const BackgroundLog log(STDERR_FILENO, {});  // requests never wait for the log's reader
+// Runs the server until it ends. The log tells `facts` about its models.
+absl::Status RunServer(absl::StatusOr<std::unique_ptr<HttpServer>> started, StopSignals* signals,
+                       Failure* failure, const std::string& facts) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server, std::move(started));
+  signals->SetServer(server.get());
+  failure->has_served = true;
+  if (!failure->why().ok()) server->StopNow(failure->why());  // it came before SetServer
+  Log(LogLevel::kInfo, absl::StrCat("serving address=http://", server->address(), " ", facts));
+  server->AwaitEnd();
+  signals->SetServer(nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status ServeOne(const ServeFlags& flags, StopSignals* signals, Failure* failure) {
   EngineOptions options = flags.engine_options;
   options.on_rank_failure = [&](const absl::Status& why) {
     failure->LoseRank(why);
-    signals.StopNow(why);
+    signals->StopNow(why);
   };
   options.on_device_failure = [&](const absl::Status& why) {
     failure->LoseDevice(why);
-    signals.StopNow(why);
+    signals->StopNow(why);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(options));
   ServerOptions server_options = flags.server;
   server_options.service.system_fingerprint =
       FingerprintOf(options, TANDEM_VERSION, engine->target_info().weights_form);
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                   HttpServer::Start(engine.get(), server_options));
-  signals.SetServer(server.get());
-  failure->has_served = true;
-  if (!failure->why().ok()) server->StopNow(failure->why());  // it came before SetServer
-  Log(LogLevel::kInfo, absl::StrCat("serving address=http://", server->address(),
-                                    " model=", flags.server.service.model_name,
-                                    " drafter=", View(NameOf(engine->drafter())), " device=\"",
-                                    engine->device_description(), "\""));
-  server->AwaitEnd();
-  signals.SetServer(nullptr);
+  RETURN_IF_ERROR(RunServer(HttpServer::Start(engine.get(), server_options), signals, failure,
+                            absl::StrCat("model=", flags.server.service.model_name,
+                                         " drafter=", View(NameOf(engine->drafter())), " device=\"",
+                                         engine->device_description(), "\"")));
   const EngineLoad load = engine->load();
   Log(LogLevel::kInfo, absl::StrCat("stopped prompt_tokens=", load.prompt_tokens,
                                     " generated_tokens=", load.stats.emitted, " proposed=",
@@ -236,6 +253,30 @@ absl::Status Serve(const ServeFlags& flags, Failure* failure) {
   RETURN_IF_ERROR(failure->why());
   // No requests are running, so every page must be free, whatever the clients did.
   return engine->CheckIntegrity();
+}
+
+absl::Status ServeSeveral(const ServeFlags& flags, StopSignals* signals, Failure* failure) {
+  ServerOptions options = flags.server;
+  options.service.on_all_pairs_lost = [&](const absl::Status& why) {
+    failure->LoseDevice(why);
+    signals->StopNow(why);
+  };
+  const auto append = [](std::string* out, const PairSource& pair) { *out += pair.name; };
+  RETURN_IF_ERROR(
+      RunServer(HttpServer::Start(options), signals, failure,
+                absl::StrCat("models=\"", absl::StrJoin(options.service.pairs, ", ", append),
+                             "\" memory_bytes=", options.service.pair_memory_bytes)));
+  Log(LogLevel::kInfo, "stopped");
+  return failure->why();
+}
+
+absl::Status Serve(const ServeFlags& flags, Failure* failure) {
+  // The log's reader may close its end. Sockets suppress the signal themselves.
+  std::signal(SIGPIPE, SIG_IGN);
+  StopSignals signals;
+  const BackgroundLog log(STDERR_FILENO, {});  // requests never wait for the log's reader
+  return flags.models.empty() ? ServeOne(flags, &signals, failure)
+                              : ServeSeveral(flags, &signals, failure);
 }
 
 absl::Status Run(const ServeFlags& flags) {
@@ -268,9 +309,6 @@ void AddLimitOptions(CLI::App* app, ServeFlags* flags) {
   OptionGroup group(app, kLimitGroup);
   ServiceOptions& service = flags->server.service;
   const Limits size = {.low = 1, .is_size = true};
-  group.Add("--max-waiting", "N", &flags->max_waiting,
-            "Maximum number of waiting sequences; more are rejected with 429",
-            {.low = 0, .high = 1 << 20});
   group.Add("--max-body", "SIZE", &service.max_body_bytes,
             "Maximum size of a request body; larger ones get 413. All bodies above 64K that are "
             "processed "
@@ -303,12 +341,20 @@ Command AddServeCommand(CLI::App* program) {
   group.Add("--port", "N", &flags->server.port, "Port to listen on; 0 for any free one",
             {.low = 0, .high = 65535});
   AddAccessOptions(app, flags.get());
-  group.Add("--model-name", "NAME", &flags->server.service.model_name,
-            "The model's name in requests and answers [the target's folder name]");
-  group.Add("--generation-config", "NAME", &flags->generation_config,
-            "Default sampling parameters of requests: auto, those of the model's "
-            "generation_config.json, or none, those of OpenAI's API",
-            OneOf{{"auto", "none"}});
+  CLI::Option* const model_name =
+      group.Add("--model-name", "NAME", &flags->server.service.model_name,
+                "The model's name in requests and answers [the target's folder name]");
+  CLI::Option* const models = group.Add(
+      "--models", "FILE", &flags->models,
+      "Serve several models, which are loaded when requests need them: a file in TOML with a table "
+      "[[model]] for each, of options of this command and name, preload and pinned. Options given "
+      "here are the defaults of all");
+  group
+      .Add("--models-memory", "SIZE", &flags->models_memory,
+           "Memory of this machine that these models may take together; to load another, the one "
+           "that was not used for the longest time is unloaded [four fifths of the free memory]",
+           {.low = 1, .unset = 0, .is_size = true})
+      ->needs(models);
   group.Add("--reasoning", "NAME", &flags->reasoning,
             "Handling of reasoning between markers such as <think> before the answer: auto "
             "separates it from the content, off leaves it in the content",
@@ -324,12 +370,15 @@ Command AddServeCommand(CLI::App* program) {
   group.Add("--io-threads", "N", &flags->server.io_threads,
             "Number of threads that handle connections", {.low = 1, .high = 64});
   AddLimitOptions(app, flags.get());
-  flags->engine.AddTo(app, {kLimitGroup, kEngineGroup, kStoreGroup, kTransferGroup, kEventGroup});
+  flags->pair.AddTo(app);
+  models->excludes(model_name, app->get_option("--target"), app->get_option("--draft"));
+  app->get_option("--unload-after")->needs(models);
   AddExamples(app, {"tandem serve --port 8080", "tandem serve -m smollm2 --max-batch 16",
-                    "tandem serve --api-key-file key.txt --host 0.0.0.0"});
+                    "tandem serve --api-key-file key.txt --host 0.0.0.0",
+                    "tandem serve --models models.toml --models-memory 16G"});
   return {
       .app = app,
-      .check = [flags] { return flags->Check(); },
+      .check = [flags, app] { return flags->Check(app); },
       .run = [flags] { return RunOrFollow(flags->engine_options, [&] { return Run(*flags); }); }};
 }
 

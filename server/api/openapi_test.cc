@@ -56,7 +56,9 @@ TEST(OpenApi, HasEveryPathAndMethod) {
           Ask(server.get(), absl::AsciiStrToUpper(method), target, method == "post" ? "{}" : "");
       // A body without the required fields is an error, but the path exists.
       const bool has_id = absl::StrContains(path, "{id}");
-      EXPECT_EQ(answer.status, has_id ? 404 : method == "get" ? 200 : 400) << path;
+      const bool needs_no_body = method == "get" || absl::EndsWith(path, "/load");
+      const int of_post = absl::EndsWith(path, "/unload") ? 409 : 400;
+      EXPECT_EQ(answer.status, has_id ? 404 : needs_no_body ? 200 : of_post) << path;
       EXPECT_THAT(answer.body, testing::Not(testing::HasSubstr("the path"))) << path;
       const Answer other = Ask(server.get(), has_id ? "POST" : "DELETE", target, "{}");
       EXPECT_EQ(other.status, 405) << path;
@@ -120,7 +122,7 @@ TEST(OpenApi, HasAnExampleOfEveryBody) {
   model.is_strict = true;
   IgnoredFields ignored;
   for (const auto& [path, methods] : Document()["paths"].items()) {
-    if (!methods.contains("post")) continue;
+    if (!methods.contains("post") || absl::EndsWith(path, "load")) continue;  // without a body
     const Json& content = methods["post"]["requestBody"]["content"]["application/json"];
     const std::string schema = content["schema"]["$ref"];
     const std::string body = content["example"].dump();

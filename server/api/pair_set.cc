@@ -26,7 +26,7 @@ std::string Megabytes(int64_t bytes) {
   return Format("%.0f MB", static_cast<double>(bytes) * 1e-6);
 }
 
-// What /v1/models tells of a loaded model, beyond its name.
+// The facts about a loaded model in /v1/models, without its name.
 JsonValue DescribeModel(const ServedModel& model, const ModelInfo& target) {
   return {{"max_model_len", model.MaxLength()},
           {"page_size", target.page_size},
@@ -76,7 +76,7 @@ std::string_view PairSet::NameOf(State state) {
 }
 
 PairSet::PairSet(Engine* engine, PairSetOptions options)
-    : options_(std::move(options)), has_several_(false) {
+    : options_(std::move(options)), has_several_(false), started_(absl::Now()) {
   auto entry = std::make_unique<Entry>();
   entry->source.name = options_.name;
   entry->source.max_sequences = options_.max_sequences;
@@ -88,7 +88,8 @@ PairSet::PairSet(Engine* engine, PairSetOptions options)
   entries_.push_back(std::move(entry));
 }
 
-PairSet::PairSet(PairSetOptions options) : options_(std::move(options)), has_several_(true) {
+PairSet::PairSet(PairSetOptions options)
+    : options_(std::move(options)), has_several_(true), started_(absl::Now()) {
   const absl::MutexLock lock(&mutex_);
   for (const PairSource& source : options_.sources) {
     auto entry = std::make_unique<Entry>();
@@ -151,7 +152,8 @@ absl::StatusOr<PairSet::Entry*> PairSet::FindOrRefuse(const std::string& name) c
 
 // ---- Leases ----
 
-PairLease PairSet::Lease(Entry* entry) {
+PairLease PairSet::Lease(Entry* entry, Use use) {
+  if (use == Use::kLoad) return PairLease();
   ++entry->num_leases;
   ++num_leases_;
   return {entry->pair.get(), [this, entry](ServedPair* /*pair*/) { Return(entry); }};
@@ -160,7 +162,8 @@ PairLease PairSet::Lease(Entry* entry) {
 void PairSet::Return(Entry* entry) {
   const absl::MutexLock lock(&mutex_);
   --num_leases_;
-  if (--entry->num_leases == 0) has_changed_ = true;
+  if (--entry->num_leases > 0) return;
+  has_changed_ = true;
 }
 
 std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& name, Use use,
@@ -171,7 +174,7 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& nam
   const absl::MutexLock lock(&mutex_);
   if (has_several_ && !end_.ok()) return end_;  // a single pair's Admission refuses sequences
   entry->last_used = Instant::Now();
-  if (entry->state == State::kLoaded) return Lease(entry);
+  if (entry->state == State::kLoaded) return Lease(entry, use);
   if (entry->state == State::kLost) return entry->error;
   const bool failed_now =
       entry->state == State::kFailed && Instant::Now() - entry->failed_at < kRetryAfter;
@@ -181,7 +184,7 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& nam
         absl::StrCat("the queue is full: ", entry->waiting.size(), " requests wait until ",
                      Quoted(entry->source.name), " is loaded; try again later"));
   }
-  entry->waiting.push_back(std::move(waiter));
+  entry->waiting.emplace_back(use, std::move(waiter));
   Enqueue(entry);
   return std::nullopt;
 }
@@ -197,7 +200,7 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Unload(const std::string& name
                     "always_loaded", 409);
   }
   if (!end_.ok()) return end_;
-  if (entry->state == State::kLoading) {
+  if (entry->state == State::kWaiting || entry->state == State::kLoading) {
     return WithCode(absl::FailedPreconditionError(absl::StrCat(
                         Quoted(entry->source.name), " is being loaded; unload it afterwards")),
                     "is_loading", 409);
@@ -378,7 +381,9 @@ bool PairSet::LoadFirst() {
     return true;
   }
   std::vector<std::pair<Waiter, PairLease>> waiters;
-  for (Waiter& waiter : entry->waiting) waiters.emplace_back(std::move(waiter), Lease(entry));
+  for (auto& [use, waiter] : entry->waiting) {
+    waiters.emplace_back(std::move(waiter), Lease(entry, use));
+  }
   entry->waiting.clear();
   Unlocked([&] {
     for (auto& [waiter, lease] : waiters) waiter(std::move(lease));
@@ -420,8 +425,14 @@ void PairSet::Fail(Entry* entry, const absl::Status& why) {
                           is_lost ? "model_lost" : "model_failed", 503);
   entry->failed_at = Instant::Now();
   entry->is_awaited_at_start = false;
-  std::vector<Waiter> waiting = std::exchange(entry->waiting, {});
-  Tell(std::move(waiting), entry->error);
+  TellWaiting(entry, entry->error);
+}
+
+void PairSet::TellWaiting(Entry* entry, const absl::Status& why) {
+  std::vector<Waiter> waiters;
+  for (auto& [use, waiter] : entry->waiting) waiters.push_back(std::move(waiter));
+  entry->waiting.clear();
+  Tell(std::move(waiters), why);
 }
 
 void PairSet::Tell(std::vector<Waiter> waiters, const absl::Status& why) {
@@ -480,7 +491,7 @@ void PairSet::Close(const absl::Status& why) {
   end_.Update(why);
   for (const auto& entry : entries_) {
     if (entry->pair != nullptr) entry->pair->admission.Close(end_);
-    Tell(std::exchange(entry->waiting, {}), end_);
+    TellWaiting(entry.get(), end_);
   }
 }
 
@@ -560,7 +571,7 @@ std::string PairSet::MetricsText(const AnswerCounts& answers) {
       pair.counts.is_loaded = entry->state == State::kLoaded;
       if (entry->pair != nullptr) pair.counts.planned_bytes = entry->memory.bytes;
       if (entry->state != State::kLoaded) continue;
-      leases.push_back(Lease(entry.get()));
+      leases.push_back(Lease(entry.get(), Use::kRequest));
       pair.engine = leases.back()->engine;
     }
   }

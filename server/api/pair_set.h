@@ -78,18 +78,18 @@ struct PairSource {
 };
 
 struct PairSetOptions {
-  // Of all pairs.
+  // For all pairs.
   MetricsNames metrics_names = MetricsNames::kTandem;
   int64_t max_answer_bytes = kDefaultMaxAnswerBytes;
   bool is_strict = false;
   bool splits_reasoning = true;
-  // Of one that is always loaded.
+  // For one that is always loaded.
   std::string name{};
   SamplingParams sampling{};
   std::string system_fingerprint{};
   int max_sequences = 72;
   bool prefix_cache = true;
-  // Of several.
+  // For several.
   std::vector<PairSource> sources{};
   int64_t host_bytes = 0;  // memory of this machine for all pairs together
   // Called once, when every pair is on a lost device.
@@ -102,9 +102,9 @@ struct PairSetOptions {
 // that fails leaves the others alone. Thread-safe.
 class PairSet {
  public:
-  // Called once with the lease, or with null after Unload, or with the error. Must not block.
+  // Called once with the lease, or with the error. Must not block.
   using Waiter = absl::AnyInvocable<void(absl::StatusOr<PairLease>)>;
-  // Why a lease is wanted.
+  // For a request, or only to have the pair loaded; the lease is then null, as it is after Unload.
   enum class Use { kRequest, kLoad };
 
   // A set of one pair that is always loaded. `engine` must outlive the set.
@@ -159,7 +159,7 @@ class PairSet {
   std::unique_ptr<ServedPair> Serve(const Entry& entry, Engine* engine,
                                     const SamplingParams& sampling,
                                     const std::string& fingerprint) const;
-  PairLease Lease(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PairLease Lease(Entry* entry, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(Entry* entry);
   JsonValue DescribeLocked(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseDevice(Entry* entry, const absl::Status& why);
@@ -181,13 +181,14 @@ class PairSet {
   void BeginUnloading(Entry* entry, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Calls waiters, with a null lease if `why` is OK, without the mutex.
+  void TellWaiting(Entry* entry, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(std::vector<Waiter> waiters, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Instant NextIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const PairSetOptions options_;
   const bool has_several_;
-  const absl::Time started_ = absl::Now();
+  const absl::Time started_;
   std::vector<std::unique_ptr<Entry>> entries_;  // the vector is constant
   mutable absl::Mutex mutex_;
   std::deque<Entry*> queue_ ABSL_GUARDED_BY(mutex_);  // to load

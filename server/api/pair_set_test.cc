@@ -356,6 +356,7 @@ TEST_F(Several, TheQueueForALoadIsLimited) {
   while (Ask("GET", "/metrics").body.find(waiting) == std::string::npos) {
     absl::SleepFor(absl::Milliseconds(1));
   }
+  AwaitState("slow", "loading");
   const Answer refusal = Ask("POST", "/v1/completions", BodyFor("slow"));
   EXPECT_EQ(refusal.status, 429);
   EXPECT_THAT(refusal.error("message"), HasSubstr("4 requests wait until \"slow\" is loaded"));

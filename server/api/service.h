@@ -31,7 +31,7 @@ namespace tandem {
 
 struct ServiceOptions {
   std::string model_name{};  // in the API, of a single pair
-  // Of several pairs. Those below that a PairSource or LoadedPair has as well are then not used.
+  // Several pairs. Options below that a PairSource or LoadedPair has as well are then not used.
   std::vector<PairSource> pairs{};
   int64_t pair_memory_bytes = 0;  // of this machine, for all of them together
   std::function<void(const absl::Status& why)> on_all_pairs_lost{};

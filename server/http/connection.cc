@@ -264,32 +264,17 @@ void Connection::Dispatch() {
   awaited->is_there.async_wait(Held(
       [this, exchange = exchange_, awaited](beast::error_code) { OnAwaited(exchange, *awaited); }));
   // Nothing else uses the request in the meantime: no read or write is in progress.
-  const auto handle = [self = shared_from_this(), is_huge, awaited](MaybePair pair) {
+  const auto handle = [self = shared_from_this(), is_huge, awaited](ConnectionSet::MaybePair pair) {
     awaited->reply = self->Handle(std::move(pair));
     awaited->is_there.cancel();
     if (is_huge) ReturnFreeMemory();
   };
-  const auto post = [&] {
-    net::post(*pool, [self = shared_from_this(), pool, handle, awaited] {
-      MaybePair pair;
-      const auto find = [&] {
-        pair = self->set_->service().PairOf(
-            self->request_, [pool, handle, awaited](absl::StatusOr<PairLease> late) {
-              const auto go_on = [&] {
-                net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
-              };
-              if (!Attempt("request", go_on)) awaited->is_there.cancel();
-            });
-      };
-      if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
-      if (pair.has_value()) handle(std::move(pair));
-    });
-  };
-  if (!Attempt("request", post)) awaited->is_there.cancel();
+  const auto find = [&] { set_->FindPair(pool, request_, handle); };
+  if (!Attempt("request", find)) awaited->is_there.cancel();
 }
 
 // Frees the body as soon as it has been parsed: a generation does not need it.
-Connection::MaybeReply Connection::Handle(MaybePair pair) {
+Connection::MaybeReply Connection::Handle(ConnectionSet::MaybePair pair) {
   MaybeReply reply;
   Attempt("request", [&] {
     reply = pair.has_value() ? set_->service().Handle(request_, *std::move(pair))

@@ -60,9 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadFailure(beast::error_code error);
   void Dispatch();
   using MaybeReply = std::optional<Service::Reply>;  // without a value if the service threw
-  // The request's pair; without a value it is always loaded.
-  using MaybePair = std::optional<absl::StatusOr<PairLease>>;
-  MaybeReply Handle(MaybePair pair);
+  MaybeReply Handle(ConnectionSet::MaybePair pair);
   // A reply that another thread makes. That thread cancels the timer, which allocates nothing.
   struct Awaited {
     explicit Awaited(const net::any_io_executor& loop) : is_there(loop) {}

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/guard.h"
 #include "server/api/api_error.h"
 #include "server/http/connection.h"
 #include "tandem/field_error.h"
@@ -105,6 +106,22 @@ std::vector<std::shared_ptr<Connection>> ConnectionSet::All() const {
     }
   }
   return connections;
+}
+
+void ConnectionSet::FindPair(net::thread_pool* pool, const HttpRequest& request,
+                             std::function<void(MaybePair)> handle) {
+  net::post(*pool, [this, pool, &request, handle = std::move(handle)] {
+    MaybePair pair;
+    const auto find = [&] {
+      pair = service_->PairOf(request, [pool, handle](absl::StatusOr<PairLease> late) {
+        Attempt("request", [&] {
+          net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
+        });
+      });
+    };
+    if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
+    if (pair.has_value()) handle(std::move(pair));
+  });
 }
 
 }  // namespace tandem

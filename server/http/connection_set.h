@@ -2,7 +2,10 @@
 #define TANDEM_SERVER_HTTP_CONNECTION_SET_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -64,6 +67,13 @@ class ConnectionSet {
   // Returns whether there are more of them than places.
   bool is_crowded() const { return num_exchanges() > limits_.max_connections; }
   absl::Status TooManyConnections() const;
+
+  // The pair of a request; without a value it is always loaded.
+  using MaybePair = std::optional<absl::StatusOr<PairLease>>;
+  // Calls `handle` on a thread of `pool` once the request's pair is there, or with the error.
+  // `handle` must keep the request, and is not called if memory is short.
+  void FindPair(net::thread_pool* pool, const HttpRequest& request,
+                std::function<void(MaybePair)> handle);
 
   Service& service() { return *service_; }
   const ConnectionLimits& limits() const { return limits_; }

@@ -175,7 +175,7 @@ TEST(Metrics, InvalidLatenciesAreNotCounted) {
 }
 
 // Each name is written once; a pair that is not loaded has no counts of its engine.
-TEST(Metrics, OfSeveralPairsHaveTheirNames) {
+TEST(Metrics, NameEachOfSeveralPairs) {
   LoadedEngine engine;
   engine.value.num_running = 2;
   Metrics a, b;

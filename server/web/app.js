@@ -8,7 +8,7 @@ import { CachePair, PagesView } from './pages.js';
 import { TextByToken } from './parts.js';
 import { Playback, Recording, requestsOf, verdictOf } from './race.js';
 import { Story } from './story.js';
-import { fetchModel, streamText } from './stream.js';
+import { fetchModels, loadModel, streamText } from './stream.js';
 import { TextView } from './text.js';
 import { prepareTips } from './tip.js';
 
@@ -132,7 +132,7 @@ function askForKey(words) {
 async function tryKey(event) {
   event.preventDefault();
   try {
-    await loadModel();
+    await prepareModel();
     delete byId('main').dataset.locked;
     showError(null);
     byId('text').scrollTop = byId('text').scrollHeight;
@@ -156,7 +156,7 @@ async function generate(body, lane, { watches }) {
   clearLane(lane);
   const { recording } = lane;
   lane.start = performance.now();
-  const stream = streamText(body, {
+  const stream = streamText({ model: model.id, ...body }, {
     key: byId('api-key').value,
     signal: running.signal,
     onChunk(chunk, time) {
@@ -219,7 +219,7 @@ async function tryTo(work) {
   try {
     if (model === null) {
       const before = telling;
-      await loadModel();
+      await prepareModel();
       if (telling !== before) return;
     }
     await work();
@@ -358,15 +358,31 @@ function tell(other) {
   telling.arrange(model);
 }
 
-async function loadModel() {
-  model = await fetchModel(byId('api-key').value);
+// Offers the models of the server, and returns the one to use: that of the last visit, else one
+// that is loaded.
+async function chooseModel(key) {
+  const models = await fetchModels(key);
+  const isLoaded = ({ status }) => status.value === 'loaded';
+  const chosen = models.find(({ id }) => id === readKept('model')) ?? models.find(isLoaded) ?? models[0];
+  byId('model').replaceChildren(...models.map(({ id }) => new Option(id, id)));
+  byId('model').value = chosen.id;
+  byId('model').hidden = models.length === 1;
+  if (isLoaded(chosen)) return chosen;
+  say(`Loading ${chosen.id}…`);
+  return loadModel(chosen.id, key);
+}
+
+async function prepareModel() {
+  model = await chooseModel(byId('api-key').value);
+  say('Ready.');
   offer(model);
   if (model.has_chat_template && telling.mode !== 'chat') {
     tell(new Chat({ onPick: runOnce, onOpen: openConversation }));
   }
   const context = model.max_model_len.toLocaleString('en');
   const drafter = model.parallel_draft ? `${model.drafter} (parallel)` : model.drafter;
-  byId('served').textContent = `${model.id} · drafter ${drafter} · context ${context}`;
+  const name = byId('model').hidden ? `${model.id} · ` : '';
+  byId('served').textContent = `${name}drafter ${drafter} · context ${context}`;
   byId('draft-cache').hidden = !model.drafters.some((name) => name.includes('model'));
   byId('pages-hint').textContent =
     `A square is a page of ${model.page_size} tokens. Refused tokens flash and are rolled back.`;
@@ -401,6 +417,10 @@ function listen() {
     event.preventDefault();
     runOnce();
   });
+  byId('model').addEventListener('input', ({ target }) => {
+    keep('model', target.value);
+    location.reload(); // a chat and a story have different pages
+  });
   byId('race').addEventListener('click', runRace);
   byId('stop').addEventListener('click', stop);
   byId('replay').addEventListener('click', play);
@@ -433,7 +453,7 @@ async function start() {
   setRunning(null);
   let error = null;
   try {
-    await loadModel();
+    await prepareModel();
   } catch (caught) {
     error = caught;
   }

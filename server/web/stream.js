@@ -42,9 +42,15 @@ async function request(path, options) {
   return response;
 }
 
-export async function fetchModel(key) {
+export async function fetchModels(key) {
   const response = await request('/v1/models', { headers: headersOf(key) });
-  return (await response.json()).data[0];
+  return (await response.json()).data;
+}
+
+// Loads a model of a server that has several, and describes it.
+export async function loadModel(name, key) {
+  const path = `/v1/models/${encodeURIComponent(name)}/load`;
+  return (await request(path, { method: 'POST', headers: headersOf(key) })).json();
 }
 
 // Gives a chat's chunk the form of a completion's.

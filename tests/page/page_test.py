@@ -15,6 +15,7 @@ from lab_cases import LabPage  # noqa: F401
 from layout_cases import LayoutPage  # noqa: F401
 from list_cases import ListPage  # noqa: F401
 from mark_cases import MarkPage  # noqa: F401
+from models_cases import ModelsPage  # noqa: F401
 from page_case import PageCase, find_browser
 from race_cases import RacePage  # noqa: F401
 from story_cases import StoryPage  # noqa: F401

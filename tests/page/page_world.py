@@ -36,11 +36,11 @@ def make_talker(folder, template=CHATML):
 
 
 class Server:
-    """The program on its own port, until close()."""
+    """The program on its own port, until close(), with a target or, if that is None, as `extra` says."""
 
     def __init__(self, program, target, *extra):
         self._log = tempfile.NamedTemporaryFile(suffix='.log')
-        pair = ['--target', str(target), '--draft', str(MODELS / 'storyteller-1m')]
+        pair = [] if target is None else ['--target', str(target), '--draft', str(MODELS / 'storyteller-1m')]
         words = [program, 'serve', *pair, '--port', '0', '--threads', '1', '--kv-memory', '64M', *extra]
         self._process = subprocess.Popen(words, stderr=self._log)
         self.origin = self._await_origin()

@@ -1,0 +1,194 @@
+#include "tools/model_list.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/format.h"
+#include "base/json/json_text.h"
+#include "base/status_macros.h"
+#include "engine/device_memory.h"
+#include "engine/fingerprint.h"
+#include "engine/generation_config.h"
+#include "tandem/field_error.h"
+#include "tandem/model_places.h"
+#include "tools/command_line.h"
+#include "tools/option_group.h"
+#include "tools/option_table.h"
+#include "tools/toml_file.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kTables[] = "model";  // [[model]]
+
+// The options of a table.
+struct ModelFlags : PairFlags {
+  std::string name;
+  bool preload = false;
+  bool pinned = false;
+
+  void AddTo(CLI::App* app) {
+    OptionGroup group(app);
+    group.Add("--name", "NAME", &name, "The model's name in requests and answers");
+    group.AddFlag("--preload", &preload, "Load the model at the start");
+    group.AddFlag("--pinned", &pinned, "Never unload the model to make room or for being idle");
+    PairFlags::AddTo(app);
+  }
+};
+
+// Appends the words of the options of `app` that `serve` was given and the table is not.
+void AppendDefaults(const CLI::App& app, const CLI::App* serve, std::vector<std::string>* words) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    const std::string name = absl::StrCat("--", option->get_lnames().front());
+    const CLI::Option* const given = serve->get_option_no_throw(name);
+    if (given == nullptr || given->count() == 0) continue;
+    if (std::find(words->begin(), words->end(), name) != words->end()) continue;
+    if (option->get_items_expected_max() == 0) {
+      words->push_back(name);
+      continue;
+    }
+    for (const std::string& value : given->results()) words->insert(words->end(), {name, value});
+  }
+}
+
+absl::Status Parse(CLI::App* app, std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());
+  try {
+    app->parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  return absl::OkStatus();
+}
+
+std::string MegabytesOf(int64_t bytes, absl::string_view what) {
+  return absl::StrCat(Format("%.0f MB of ", static_cast<double>(bytes) * 1e-6), what);
+}
+
+absl::StatusOr<MemoryPlan> PlanOf(EngineOptions options, int64_t memory_bytes) {
+  RETURN_IF_ERROR(ResolveModels(&options));
+  return PlanMemory(options, memory_bytes);
+}
+
+absl::StatusOr<LoadedPair> Load(const ModelFlags& flags, EngineOptions options,
+                                int64_t memory_bytes, const PairFailures& failures) {
+  RETURN_IF_ERROR(ResolveModels(&options));
+  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(options, memory_bytes));
+  if (options.kv_memory_bytes == 0) options.kv_memory_bytes = plan.cache_bytes;
+  options.on_rank_failure = failures.lose_ranks;
+  options.on_device_failure = failures.lose_device;
+  LoadedPair loaded;
+  if (flags.generation_config == "auto") {
+    ASSIGN_OR_RETURN(loaded.sampling, ReadGenerationConfig(options.target));
+  }
+  ASSIGN_OR_RETURN(loaded.engine, Engine::Create(options));
+  loaded.system_fingerprint =
+      FingerprintOf(options, TANDEM_VERSION, loaded.engine->target_info().weights_form);
+  return loaded;
+}
+
+absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& table,
+                                     const CLI::App* serve, int64_t memory_bytes) {
+  if (!table.is_object()) return FieldError(source, "must be a table");
+  const auto flags = std::make_shared<ModelFlags>();
+  CLI::App app("", absl::StrCat("[[", kTables, "]]"));
+  flags->AddTo(&app);
+  ASSIGN_OR_RETURN(std::vector<std::string> words, WordsOfTable(&app, source, table));
+  AppendDefaults(app, serve, &words);
+  const auto named = [&](const absl::Status& status) {
+    return InSource(source, InOptionNames(&app, status));
+  };
+  if (table.find("target") == table.end()) return named(FieldError("target", "is required"));
+  if (absl::Status status = Parse(&app, std::move(words)); !status.ok()) return named(status);
+  absl::StatusOr<EngineOptions> options = flags->engine.ToOptions();
+  if (!options.ok()) return named(options.status());
+  if (!options->rendezvous.empty()) {
+    return named(FieldError("--rendezvous", "ranks on other machines can have one model only"));
+  }
+  const std::string& typed = flags->engine.options.target;
+  return PairSource{
+      .name =
+          flags->name.empty() ? ModelNameOf(typed.empty() ? options->target : typed) : flags->name,
+      .plan = [options = *options, memory_bytes]() -> absl::StatusOr<PairMemory> {
+        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanOf(options, memory_bytes));
+        return PairMemory{.device = plan.device,
+                          .bytes = plan.model_bytes + plan.cache_bytes,
+                          .free_bytes = plan.free_bytes,
+                          .parts = absl::StrCat(MegabytesOf(plan.model_bytes, "weights, "),
+                                                MegabytesOf(plan.cache_bytes, "caches"))};
+      },
+      .load =
+          [flags, options = *options, memory_bytes](const PairFailures& failures) {
+            return Load(*flags, options, memory_bytes, failures);
+          },
+      .max_sequences = options->max_batch + flags->max_waiting,
+      .prefix_cache = options->prefix_cache,
+      .is_preloaded = flags->preload,
+      .is_pinned = flags->pinned,
+      .idle_timeout = flags->unload_after_seconds > 0 ? absl::Seconds(flags->unload_after_seconds)
+                                                      : absl::InfiniteDuration()};
+}
+
+}  // namespace
+
+PairFlags::PairFlags() {
+  engine.options.all_drafters = true;
+  engine.options.warm_up = true;
+  engine.options.callback_thread = CallbackThread::kEngine;  // the server's callbacks never block
+}
+
+void PairFlags::AddTo(CLI::App* app) {
+  OptionGroup group(app);
+  group.Add("--generation-config", "NAME", &generation_config,
+            "Default sampling parameters of requests: auto, those of the model's "
+            "generation_config.json, or none, those of OpenAI's API",
+            OneOf{{"auto", "none"}});
+  OptionGroup limits(app, kLimitGroup);
+  limits.Add("--max-waiting", "N", &max_waiting,
+             "Maximum number of waiting sequences; more are rejected with 429",
+             {.low = 0, .high = 1 << 20});
+  limits.Add("--unload-after", "SECONDS", &unload_after_seconds,
+             "Unload a model of --models that no request has used for so long; 0 for never",
+             {.low = 0, .high = 1e9});
+  engine.AddTo(app, {kLimitGroup, kEngineGroup, kStoreGroup, kTransferGroup, kEventGroup});
+}
+
+std::string ModelNameOf(const std::string& target) {
+  std::error_code error;
+  if (!std::filesystem::exists(target, error)) return target;
+  const std::filesystem::path path = std::filesystem::path(target).lexically_normal();
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+absl::StatusOr<std::vector<PairSource>> ReadModelList(const std::string& path,
+                                                      const CLI::App* serve, int64_t memory_bytes) {
+  ASSIGN_OR_RETURN(const JsonValue file, ReadTomlFile(path));
+  for (const auto& [key, value] : file.items()) {
+    if (key == kTables) continue;
+    return FieldError(path, absl::StrCat(Shown(JsonValue(key)), " is not allowed; a table [[",
+                                         kTables, "]] describes a model"));
+  }
+  const auto tables = file.find(kTables);
+  if (tables == file.end() || !tables->is_array() || tables->empty()) {
+    return FieldError(path, absl::StrCat("has no table [[", kTables, "]]"));
+  }
+  std::vector<PairSource> sources;
+  for (const JsonValue& table : *tables) {
+    const std::string source = absl::StrCat(path, ": ", kTables, " ", sources.size() + 1);
+    ASSIGN_OR_RETURN(PairSource one, ReadModel(source, table, serve, memory_bytes));
+    for (const PairSource& other : sources) {
+      if (other.name != one.name) continue;
+      return FieldError(source, absl::StrCat("name: ", Quoted(one.name), " is taken"));
+    }
+    sources.push_back(std::move(one));
+  }
+  return sources;
+}
+
+}  // namespace tandem
