@@ -52,9 +52,9 @@ bool StartsWithOneOf(std::string_view path, const List& starts) {
 // A folder may use itself and the folders to its left.
 const List& Chain() {
   static const List chain = Words(
-      "base base/json base/net kernels kvcache kvcache/store kvcache/transfer kvcache/events "
-      "model/checkpoint model/ranks model text text/constraint text/chat draft verify engine proof "
-      "proof/remote server tools tools/bench");
+      "base base/json base/net base/http kernels kvcache kvcache/store kvcache/transfer "
+      "kvcache/events model/checkpoint model/ranks model text text/constraint text/chat draft "
+      "verify engine proof proof/remote server tools tools/bench");
   return chain;
 }
 
@@ -80,7 +80,7 @@ const std::map<std::string, List>& PublicHeaders() {
 
 const List& Libraries() {
   static const List libraries =
-      Words("absl spdlog nlohmann CLI gtest gmock boost prometheus benchmark sentencepiece fuzzer");
+      Words("absl spdlog nlohmann CLI curl gtest gmock boost prometheus benchmark sentencepiece fuzzer");
   return libraries;
 }
 
