@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -22,12 +23,20 @@ constexpr absl::string_view kGguf = ".gguf";
 constexpr absl::string_view kSafetensors = ".safetensors";
 
 // What a folder has next to its weights. Weights are not looked for in subfolders.
-constexpr absl::string_view kSmallFiles[] = {
-    "config.json",      "generation_config.json",  "hf_quant_config.json",
-    "quantize_config.json", "tokenizer.json",      "tokenizer.model",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json",       "merges.txt",              "chat_template.jinja",
-    "chat_template.json", "additional_chat_templates/tool_use.jinja"};
+constexpr absl::string_view kSmallFiles[] = {"config.json",
+                                             "generation_config.json",
+                                             "hf_quant_config.json",
+                                             "quantize_config.json",
+                                             "tokenizer.json",
+                                             "tokenizer.model",
+                                             "tokenizer_config.json",
+                                             "special_tokens_map.json",
+                                             "added_tokens.json",
+                                             "vocab.json",
+                                             "merges.txt",
+                                             "chat_template.jinja",
+                                             "chat_template.json",
+                                             "additional_chat_templates/tool_use.jinja"};
 
 // "ORG" or "NAME", as the hub allows them.
 bool IsHubWord(absl::string_view word) {
@@ -111,7 +120,7 @@ std::string ListOf(const Groups& groups) {
   const size_t begin = cut == std::string::npos ? 0 : cut + 1;
   return absl::StrJoin(groups, ", ", [&](std::string* out, const auto& entry) {
     absl::StrAppend(out, entry.first.substr(begin), " (",
-                    SizeText(HubModel{.path = "", .files = entry.second.files}.Bytes()), ")");
+                    DecimalSize(HubModel{.path = "", .files = entry.second.files}.Bytes()), ")");
   });
 }
 
@@ -162,8 +171,8 @@ std::optional<HubName> HubName::Parse(absl::string_view text) {
   name.choice = std::string(file.second);
   if (absl::StrContains(file.first, '@')) name.revision = std::string(place.second);
   const std::vector<absl::string_view> words = absl::StrSplit(name.repository, '/');
-  const bool is_path = absl::EndsWith(name.repository, kGguf) ||
-                       absl::EndsWith(name.repository, ".json");
+  const bool is_path =
+      absl::EndsWith(name.repository, kGguf) || absl::EndsWith(name.repository, ".json");
   if (is_path || words.size() != 2 || !absl::c_all_of(words, IsHubWord)) return std::nullopt;
   if (!IsRelative(name.revision)) return std::nullopt;
   if (absl::StrContains(text, ':') && !IsRelative(name.choice)) return std::nullopt;
@@ -176,22 +185,22 @@ std::string HubName::Text() const {
 }
 
 int64_t HubModel::Bytes() const {
-  return absl::c_accumulate(files, int64_t{0}, [](int64_t sum, const HubFile& file) {
-    return sum + file.bytes;
-  });
+  return absl::c_accumulate(files, int64_t{0},
+                            [](int64_t sum, const HubFile& file) { return sum + file.bytes; });
 }
 
 absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubFile>& files) {
   Groups all;
   for (const HubFile& file : files) {
     if (!IsRelative(file.name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name.Text(), ": found a file \"", absl::CHexEscape(file.name), "\", allowed: a path"));
+      return absl::InvalidArgumentError(absl::StrCat(name.Text(), ": found a file \"",
+                                                     absl::Utf8SafeCHexEscape(file.name),
+                                                     "\", allowed: a path"));
     }
     const std::string lower = absl::AsciiStrToLower(file.name);
     // Parts of a model that reads images, and notes on how a file was quantised.
-    const bool is_other = absl::StrContains(lower, "mmproj") ||
-                          absl::EndsWith(lower, "imatrix.gguf");
+    const bool is_other =
+        absl::StrContains(lower, "mmproj") || absl::EndsWith(lower, "imatrix.gguf");
     if (absl::EndsWith(file.name, kGguf) && !is_other) AddTo(&all, file, kGguf);
   }
   if (name.choice.empty()) {
@@ -199,24 +208,24 @@ absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubF
     if (!folder.files.empty()) return folder;
   }
   if (all.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        name.Text(), ": has no ", name.choice.empty() ? "model.safetensors and no " : "",
-        "GGUF file that Tandem could read"));
+    return absl::NotFoundError(absl::StrCat(name.Text(), ": has no ",
+                                            name.choice.empty() ? "model.safetensors and no " : "",
+                                            "GGUF file that Tandem could read"));
   }
   Groups fitting;
   for (const auto& [stem, group] : all) {
-    const bool is_it = absl::c_any_of(
-        group.files, [&](const HubFile& file) { return file.name == name.choice; });
+    const bool is_it =
+        absl::c_any_of(group.files, [&](const HubFile& file) { return file.name == name.choice; });
     if (is_it) {
       fitting = {{stem, group}};
       break;
     }
-    if (HasWords(stem, name.choice)) fitting.insert({stem, group});
+    if (name.choice.empty() || HasWords(stem, name.choice)) fitting.insert({stem, group});
   }
   if (fitting.empty()) {
-    return absl::NotFoundError(absl::StrCat(name.Text(), ": \"", name.choice,
-                                            "\" is in the name of no GGUF file, found: ",
-                                            ListOf(all)));
+    return absl::NotFoundError(
+        absl::StrCat(name.Text(), ": \"", name.choice,
+                     "\" is in the name of no GGUF file, found: ", ListOf(all)));
   }
   if (fitting.size() > 1) {
     return absl::InvalidArgumentError(
@@ -230,9 +239,10 @@ absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubF
   return HubModel{.path = std::move(path), .files = std::move(group.files)};
 }
 
-std::string SizeText(int64_t bytes) {
+std::string DecimalSize(int64_t bytes) {
   const bool is_large = bytes >= 1'000'000'000;
-  return Format(is_large ? "%.2f GB" : "%.1f MB", static_cast<double>(bytes) * (is_large ? 1e-9 : 1e-6));
+  return Format(is_large ? "%.2f GB" : "%.1f MB",
+                static_cast<double>(bytes) * (is_large ? 1e-9 : 1e-6));
 }
 
 }  // namespace tandem

@@ -47,7 +47,7 @@ struct HubModel {
 absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubFile>& files);
 
 // "4.37 GB", "98.4 MB"
-std::string SizeText(int64_t bytes);
+std::string DecimalSize(int64_t bytes);
 
 }  // namespace tandem
 

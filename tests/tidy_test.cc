@@ -79,8 +79,8 @@ const std::map<std::string, List>& PublicHeaders() {
 }
 
 const List& Libraries() {
-  static const List libraries =
-      Words("absl spdlog nlohmann CLI curl gtest gmock boost prometheus benchmark sentencepiece fuzzer");
+  static const List libraries = Words(
+      "absl spdlog nlohmann CLI curl gtest gmock boost prometheus benchmark sentencepiece fuzzer");
   return libraries;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "engine/stub_engine_testing.h"
 #include "gtest/gtest.h"
 
 namespace tandem {

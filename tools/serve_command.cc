@@ -27,6 +27,7 @@
 #include "base/string_view.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
+#include "engine/hub_files.h"
 #include "server/api/api_error.h"
 #include "server/http/http_server.h"
 #include "tools/background_log.h"
@@ -75,6 +76,11 @@ absl::Status ServeFlags::Check() {
   service.prefix_cache = engine_options.prefix_cache;
   if (generation_config == "auto") {
     ASSIGN_OR_RETURN(service.sampling, ReadGenerationConfig(engine_options.target));
+  }
+  if (const auto hub_name = HubName::Parse(engine.options.target);
+      service.model_name.empty() && hub_name.has_value() &&
+      engine_options.target != engine.options.target) {
+    service.model_name = hub_name->repository;
   }
   if (service.model_name.empty()) {
     const std::filesystem::path path = engine_options.target;
@@ -304,7 +310,8 @@ Command AddServeCommand(CLI::App* program) {
             {.low = 0, .high = 65535});
   AddAccessOptions(app, flags.get());
   group.Add("--model-name", "NAME", &flags->server.service.model_name,
-            "The model's name in requests and answers [the target's folder name]");
+            "The model's name in requests and answers [the target's folder name; of a hub's model "
+            "ORG/NAME]");
   group.Add("--generation-config", "NAME", &flags->generation_config,
             "Default sampling parameters of requests: auto, those of the model's "
             "generation_config.json, or none, those of OpenAI's API",

@@ -27,7 +27,7 @@ constexpr absl::Duration kConnectLimit = absl::Seconds(20);
 
 // A request on its way.
 struct Exchange {
-  const HttpRequest& request;
+  const OutgoingRequest& request;
   HttpAnswer answer{};
   bool is_stopped = false;
   bool is_too_large = false;
@@ -129,7 +129,7 @@ HttpTransfer::HttpTransfer()
 
 HttpTransfer::~HttpTransfer() { curl_easy_cleanup(handle_); }
 
-absl::StatusOr<HttpAnswer> HttpTransfer::Run(const HttpRequest& request) {
+absl::StatusOr<HttpAnswer> HttpTransfer::Run(const OutgoingRequest& request) {
   Exchange exchange{request};
   std::array<char, CURL_ERROR_SIZE> message = {};
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers(nullptr, curl_slist_free_all);

@@ -30,7 +30,7 @@ struct HttpAnswer {
   std::string ErrorText() const;
 };
 
-struct HttpRequest {
+struct OutgoingRequest {
   std::string method = "GET";
   std::string url{};
   std::string body{};
@@ -38,7 +38,7 @@ struct HttpRequest {
   // Goes on to the place that the server names. "Authorization" is left out at another host or
   // port, and https never leads to http.
   bool follows_redirects = false;
-  absl::Duration time_limit = absl::InfiniteDuration();    // for the whole answer
+  absl::Duration time_limit = absl::InfiniteDuration();     // for the whole answer
   absl::Duration silence_limit = absl::InfiniteDuration();  // without any byte
   // Takes the pieces of the body of a status below 300; false ends the transfer.
   std::function<bool(const HttpAnswer& head, absl::string_view bytes)> on_body{};
@@ -58,7 +58,7 @@ class HttpTransfer {
   // Returns an answer of any status. Errors begin with the URL: UNAVAILABLE without a complete
   // answer, CANCELLED if one of the functions ended the transfer, RESOURCE_EXHAUSTED for a body of
   // more than 256 MiB that on_body did not take.
-  absl::StatusOr<HttpAnswer> Run(const HttpRequest& request);
+  absl::StatusOr<HttpAnswer> Run(const OutgoingRequest& request);
 
  private:
   void* const handle_;  // libcurl's

@@ -31,7 +31,7 @@ TEST(HttpTransfer, FollowsRedirectsWithoutTheKeyToAnotherServer) {
     response->body() = "gone";
   });
   HttpTransfer transfer;
-  HttpRequest request{.url = server.Url() + "/a", .headers = {"Authorization: Bearer key"}};
+  OutgoingRequest request{.url = server.Url() + "/a", .headers = {"Authorization: Bearer key"}};
   const HttpAnswer moved = *transfer.Run(request);
   EXPECT_EQ(moved.status, 302);
   EXPECT_EQ(moved.reason, "Found");
@@ -55,11 +55,11 @@ TEST(HttpTransfer, GivesAwayTheBodyOfASuccessOnly) {
     response->set(http::field::retry_after, "3");
   });
   std::string taken;
-  const HttpRequest request{.url = server.Url(),
-                            .on_body = [&](const HttpAnswer& head, absl::string_view bytes) {
-                              absl::StrAppend(&taken, head.status, " ", bytes);
-                              return true;
-                            }};
+  const OutgoingRequest request{.url = server.Url(),
+                                .on_body = [&](const HttpAnswer& head, absl::string_view bytes) {
+                                  absl::StrAppend(&taken, head.status, " ", bytes);
+                                  return true;
+                                }};
   HttpTransfer transfer;
   EXPECT_EQ(transfer.Run(request)->body, "");
   EXPECT_EQ(taken, "200 {\"error\": \"too much\"}");
@@ -88,10 +88,11 @@ TEST(HttpTransfer, EndsWhenItsFunctionsSaySo) {
     response->body() = "x";
   });
   HttpTransfer transfer;
-  EXPECT_TRUE(absl::IsCancelled(
-      transfer
-          .Run({.url = server.Url(), .on_body = [](const auto&, absl::string_view) { return false; }})
-          .status()));
+  EXPECT_TRUE(
+      absl::IsCancelled(transfer
+                            .Run({.url = server.Url(),
+                                  .on_body = [](const auto&, absl::string_view) { return false; }})
+                            .status()));
   EXPECT_TRUE(absl::IsCancelled(
       transfer.Run({.url = server.Url() + "/waits", .is_cancelled = [] { return true; }})
           .status()));

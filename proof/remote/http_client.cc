@@ -55,12 +55,12 @@ std::unique_ptr<HttpTransfer> HttpClient::TakeIdle() {
 
 absl::StatusOr<std::string> HttpClient::Send(const std::string& method, const std::string& target,
                                              const std::string& body) {
-  HttpRequest request{.method = method,
-                      .url = absl::StrCat(options_.url.is_secure ? "https://" : "http://",
-                                          options_.url.Authority(), target),
-                      .body = body,
-                      .headers = {"Accept: application/json"},
-                      .time_limit = options_.time_limit};
+  OutgoingRequest request{.method = method,
+                          .url = absl::StrCat(options_.url.is_secure ? "https://" : "http://",
+                                              options_.url.Authority(), target),
+                          .body = body,
+                          .headers = {"Accept: application/json"},
+                          .time_limit = options_.time_limit};
   if (!body.empty()) request.headers.push_back("Content-Type: application/json");
   if (!options_.api_key.empty()) {
     request.headers.push_back(absl::StrCat("Authorization: Bearer ", options_.api_key));

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "base/http/http_server_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "base/http/http_server_testing.h"
 #include "proof/remote/remote_engine.h"
 #include "tests/folder_testing.h"
 
