@@ -22,7 +22,7 @@ constexpr absl::string_view kMain = "main";
 constexpr absl::string_view kGguf = ".gguf";
 constexpr absl::string_view kSafetensors = ".safetensors";
 
-// What a folder has next to its weights. Weights are not looked for in subfolders.
+// The files of a folder next to its weights. Weights are not looked for in subfolders.
 constexpr absl::string_view kSmallFiles[] = {"config.json",
                                              "generation_config.json",
                                              "hf_quant_config.json",

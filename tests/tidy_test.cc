@@ -463,10 +463,10 @@ TEST(FolderMaps, AreCompared) {
     EXPECT_NE(absl::StrReplaceAll({{from, to}}, &changed.at(path)), 0) << from;
     return CheckFolderMaps(changed);
   };
-  EXPECT_THAT(with("CMakeLists.txt", "base/net kernels", "kernels base/net"),
+  EXPECT_THAT(with("CMakeLists.txt", "base/http kernels", "kernels base/http"),
               ElementsAre(HasSubstr("CMakeLists.txt:1: tandem_chain")));
   for (const std::string path : {"docs/design.md", "CONTRIBUTING.md"}) {
-    EXPECT_THAT(with(path, "base/net < kernels", "kernels < base/net"),
+    EXPECT_THAT(with(path, "base/http < kernels", "kernels < base/http"),
                 ElementsAre(HasSubstr(path + ":1: its chain")));
   }
   EXPECT_THAT(with("docs/design.md", "| `verify/` |", "| `judge/` |"),

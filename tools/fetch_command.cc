@@ -85,8 +85,12 @@ absl::Status Fetch(const KnownModel& model) {
 absl::Status FetchByName(const FetchFlags& flags) {
   if (const KnownModel* const model = FindKnownModel(flags.name)) return Fetch(*model);
   if (IsHubOffline()) {
-    ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.name));
-    return Print(absl::StrCat(path, "\n"));
+    const absl::StatusOr<std::string> path = ModelNamed(flags.name);
+    if (path.ok()) return Print(absl::StrCat(*path, "\n"));
+    if (!absl::IsNotFound(path.status())) return path.status();
+    return absl::NotFoundError(absl::StrCat(flags.name,
+                                            ": is not here, and --offline or "
+                                            "HF_HUB_OFFLINE forbids to fetch it"));
   }
   const HubClient client(HubOptions::FromEnvironment());
   const HubName name = *HubName::Parse(flags.name);
@@ -109,8 +113,8 @@ Command AddFetchCommand(CLI::App* program) {
                   "hub; without it, lists the known models")
       ->type_name("NAME");
   app->add_flag("--dry-run", flags->dry_run, "Only list the files of a hub's model");
-  AddExamples(app, {"tandem fetch", "tandem fetch smollm2", "tandem fetch Qwen/Qwen3-0.6B",
-                    "tandem fetch Qwen/Qwen3-8B-GGUF:Q4_K_M"});
+  AddExamples(app,
+              {"tandem fetch", "tandem fetch smollm2", "tandem fetch Qwen/Qwen3-8B-GGUF:Q4_K_M"});
   return {.app = app,
           .check = [flags] { return flags->Check(); },
           .run = [flags] { return flags->name.empty() ? List() : FetchByName(*flags); }};

@@ -101,7 +101,7 @@ class PartialFile {
   absl::Status Restart(int num_parts) {
     for (int part = 0; part < kMaxParts; ++part) *received_ -= record_.done[part];
     record_ = {.num_parts = num_parts, .done = {}};
-    // What is cut off and added again reads as zeros, so no done byte is recorded.
+    // Bytes that are cut off and added again read as zeros, so none is recorded as done.
     for (const int64_t length : {int64_t{0}, bytes_ + int64_t{sizeof(Record)}}) {
       if (ftruncate(descriptor_.number(), length) != 0) return Failed();
     }
