@@ -38,6 +38,8 @@ mark_as_advanced(TANDEM_CPPZMQ_INCLUDE TANDEM_MSGPACK_INCLUDE)
 # For files of options: toml++ (header-only here).
 find_path(TANDEM_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
 mark_as_advanced(TANDEM_TOMLPLUSPLUS_INCLUDE)
+# For models of a hub and `tandem prove`: HTTP with TLS, redirects and proxies. Only for the program.
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl>=7.85)
 # For `tandem features`: archives of arrays.
 pkg_check_modules(ZIP REQUIRED IMPORTED_TARGET libzip)
 # For `tandem chat`: editing and history of lines. Its licence is BSD's, readline's is the GPL.

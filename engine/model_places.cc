@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/named_values.h"
 #include "base/status_macros.h"
+#include "engine/hub_cache.h"
 
 namespace tandem {
 namespace {
@@ -106,14 +107,21 @@ std::optional<std::string> FetchedModel(const KnownModel& model) {
 absl::StatusOr<std::string> ModelNamed(const std::string& name) {
   std::error_code error;
   if (name.empty() || fs::exists(name, error)) return name;
-  if (const KnownModel* const model = FindKnownModel(name); model != nullptr) {
-    if (std::optional<std::string> folder = FetchedModel(*model)) return *std::move(folder);
+  const auto not_fetched = [&] {
     return absl::NotFoundError(absl::StrCat(
         name, ": was not fetched yet, and there is no folder of this name; run `tandem fetch ",
         name, "`"));
+  };
+  if (const KnownModel* const model = FindKnownModel(name); model != nullptr) {
+    if (std::optional<std::string> folder = FetchedModel(*model)) return *std::move(folder);
+    return not_fetched();
   }
   if (std::optional<std::string> folder = IsShipped(name) ? ShippedModel(name) : std::nullopt) {
     return *std::move(folder);
+  }
+  if (const std::optional<HubName> hub_name = HubName::Parse(name)) {
+    absl::StatusOr<std::string> path = ModelInHubCache(*hub_name);
+    return absl::IsNotFound(path.status()) ? not_fetched() : std::move(path);
   }
   std::vector<std::string> names = {kStoryPair.target, kStoryPair.draft};
   for (const KnownModel& model : KnownModels()) {

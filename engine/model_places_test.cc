@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -59,6 +61,75 @@ TEST_F(ModelPlaces, ErrorsNameWhatIsAllowed) {
             "fetch`)");
   EXPECT_THAT(std::string(ModelNamed("smolm2").status().message()),
               HasSubstr("smolm2: no such model, did you mean smollm2? allowed: "));
+}
+
+// Lays files of a hub as Python's huggingface_hub does.
+class HubPlaces : public FolderTest {
+ protected:
+  void SetUp() override { setenv("HF_HUB_CACHE", folder_.c_str(), 1); }
+  void TearDown() override { unsetenv("HF_HUB_CACHE"); }
+
+  static constexpr char kCommit[] = "0123456789abcdef0123456789abcdef01234567";
+  std::string Snapshot() const {
+    return Path(absl::StrCat("models--Org--Some-Model/snapshots/", kCommit));
+  }
+  void Lay(const std::string& name) const {
+    const fs::path blob = Write(absl::StrCat("models--Org--Some-Model/blobs/of ", name), "x");
+    fs::create_directories(Snapshot());
+    fs::create_symlink(fs::path("../../blobs") / blob.filename(), fs::path(Snapshot()) / name);
+  }
+  void SetMain(const std::string& commit) const {
+    Write("models--Org--Some-Model/refs/main", commit);
+  }
+  static absl::StatusOr<std::string> Find(const std::string& more = "") {
+    return ModelNamed(absl::StrCat("Org/Some-Model", more));
+  }
+};
+
+TEST_F(HubPlaces, NamesMeanFilesInTheCache) {
+  EXPECT_EQ(Find().status().message(),
+            "Org/Some-Model: was not fetched yet, and there is no folder of this name; run `tandem "
+            "fetch Org/Some-Model`");
+  Lay("x-Q4_0.gguf");
+  EXPECT_TRUE(absl::IsNotFound(Find().status()));  // which commit is main is unknown
+  EXPECT_EQ(*Find(absl::StrCat("@", kCommit)), Snapshot() + "/x-Q4_0.gguf");
+  SetMain(kCommit);
+  EXPECT_EQ(*Find(), Snapshot() + "/x-Q4_0.gguf");
+  EXPECT_EQ(*Find(":q4_0"), Snapshot() + "/x-Q4_0.gguf");
+  EXPECT_TRUE(absl::IsNotFound(Find(":Q8_0").status()));
+  EXPECT_TRUE(absl::IsNotFound(Find("@other").status()));
+  Lay("x-Q8_0.gguf");
+  EXPECT_THAT(std::string(Find().status().message()), HasSubstr("several GGUF files"));
+  EXPECT_EQ(*Find(":Q8_0"), Snapshot() + "/x-Q8_0.gguf");
+  SetMain("../../elsewhere");
+  EXPECT_TRUE(absl::IsNotFound(Find().status()));
+}
+
+TEST_F(HubPlaces, AFolderIsThereOnceAllOfItsWeightsAre) {
+  SetMain(std::string(kCommit) + "\n");
+  Lay("config.json");
+  Lay("model.safetensors.index.json");
+  Lay("model-00001-of-00002.safetensors");
+  EXPECT_TRUE(absl::IsNotFound(Find().status()));
+  Lay("model-00002-of-00002.safetensors");
+  EXPECT_EQ(*Find(), Snapshot());
+  fs::remove(Path("models--Org--Some-Model/blobs/of model-00002-of-00002.safetensors"));
+  EXPECT_TRUE(absl::IsNotFound(Find().status()));
+}
+
+TEST_F(HubPlaces, TheCacheIsWherePythonsIs) {
+  unsetenv("HF_HUB_CACHE");
+  const std::string file = absl::StrCat("models--Org--Some-Model/snapshots/", kCommit, "/x.gguf");
+  const std::string name = absl::StrCat("Org/Some-Model@", kCommit);
+  for (const auto& [variable, inside] : std::vector<std::pair<const char*, std::string>>{
+           {"HF_HOME", "hub/"}, {"XDG_CACHE_HOME", "huggingface/hub/"}}) {
+    const char* const before = getenv(variable);
+    const std::string kept = before == nullptr ? "" : before;
+    setenv(variable, Path(variable).c_str(), 1);
+    const std::string path = Write(absl::StrCat(variable, "/", inside, file), "x");
+    EXPECT_EQ(*ModelNamed(name), path);
+    before == nullptr ? unsetenv(variable) : setenv(variable, kept.c_str(), 1);
+  }
 }
 
 TEST_F(ModelPlaces, KnownModelsAreRecognisedByTheirFile) {

@@ -14,13 +14,13 @@
 namespace tandem {
 namespace {
 
-using Json = JsonValue;
-
 // JSON cannot represent -infinity.
-Json LogprobJson(double logprob) { return std::isfinite(logprob) ? Json(logprob) : Json(nullptr); }
+JsonValue LogprobJson(double logprob) {
+  return std::isfinite(logprob) ? JsonValue(logprob) : JsonValue(nullptr);
+}
 
-Json LogprobsJson(const TokenLogprobs& logprobs) {
-  Json top = Json::array();
+JsonValue LogprobsJson(const TokenLogprobs& logprobs) {
+  JsonValue top = JsonValue::array();
   for (const auto& [id, logprob] : logprobs.top) top.push_back({id, LogprobJson(logprob)});
   return {{"id", logprobs.id}, {"logprob", LogprobJson(logprobs.logprob)}, {"top", top}};
 }
@@ -33,7 +33,7 @@ int NumDraftPlaces(const RoundStats& stats) {
   return count;
 }
 
-Json TimingsJson(const Completion& completion) {
+JsonValue TimingsJson(const Completion& completion) {
   const Timings& t = completion.timings;
   const int num_tokens = static_cast<int>(completion.token_ids.size());
   return {{"ttft_ms", absl::ToDoubleMilliseconds(t.time_to_first_token)},
@@ -55,8 +55,8 @@ Json TimingsJson(const Completion& completion) {
           {"prefill_ms", absl::ToDoubleMilliseconds(t.prompt)}};
 }
 
-Json BySourceJson(const RoundStats& stats) {
-  Json sources = Json::array();
+JsonValue BySourceJson(const RoundStats& stats) {
+  JsonValue sources = JsonValue::array();
   for (int i = 0; i < kNumDraftSources; ++i) {
     const auto source = static_cast<DraftSource>(i);
     const RoundStats::SourceCounts& counts = stats.Of(source);
@@ -68,18 +68,19 @@ Json BySourceJson(const RoundStats& stats) {
   return sources;
 }
 
-Json SpeculationJson(const Completion& completion, const std::string& drafter) {
+JsonValue SpeculationJson(const Completion& completion, const std::string& drafter) {
   const RoundStats& stats = completion.stats;
-  Json acceptance = Json::array();
-  Json proposed = Json::array();
-  Json accepted = Json::array();
+  JsonValue acceptance = JsonValue::array();
+  JsonValue proposed = JsonValue::array();
+  JsonValue accepted = JsonValue::array();
   for (int i = 0; i < NumDraftPlaces(stats); ++i) {
     acceptance.push_back(stats.AcceptanceAt(i));
     proposed.push_back(stats.proposed_at[i]);
     accepted.push_back(stats.accepted_at[i]);
   }
-  const Json draft_tokens =
-      completion.draft_tokens == kAutoDraftTokens ? Json("auto") : Json(completion.draft_tokens);
+  const JsonValue draft_tokens = completion.draft_tokens == kAutoDraftTokens
+                                     ? JsonValue("auto")
+                                     : JsonValue(completion.draft_tokens);
   return {{"drafter", drafter},
           {"verifier", std::string(NameOf(completion.verifier))},
           {"draft_tokens", draft_tokens},
@@ -93,13 +94,13 @@ Json SpeculationJson(const Completion& completion, const std::string& drafter) {
           {"accepted_per_position", accepted},
           {"by_source", BySourceJson(stats)},
           {"idle_reason",
-           completion.idle_reason.empty() ? Json(nullptr) : Json(completion.idle_reason)},
+           completion.idle_reason.empty() ? JsonValue(nullptr) : JsonValue(completion.idle_reason)},
           {"probes", stats.probes},
           {"probe_ms", absl::ToDoubleMilliseconds(stats.probe_time)}};
 }
 
-Json ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices) {
-  Json list = Json::array();
+JsonValue ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices) {
+  JsonValue list = JsonValue::array();
   for (const ChoiceLogprob& choice : choices) {
     list.push_back({{"text", choice.text},
                     {"logprob", LogprobJson(choice.logprob)},
@@ -111,13 +112,13 @@ Json ChoiceLogprobsJson(absl::Span<const ChoiceLogprob> choices) {
 namespace {
 
 // Returns vLLM's `speculative_decoding`. Its steps are the rounds that verified a draft.
-Json AcceptanceJson(const Completion& completion) {
+JsonValue AcceptanceJson(const Completion& completion) {
   const RoundStats& stats = completion.stats;
   const bool is_fixed = completion.draft_tokens != kAutoDraftTokens;
   const int longest =
       is_fixed ? std::max(completion.draft_tokens, NumDraftPlaces(stats)) : NumDraftPlaces(stats);
   std::vector<int64_t> histogram(longest + 1);
-  Json by_length = Json::object();
+  JsonValue by_length = JsonValue::object();
   int64_t steps = 0;
   for (int k = 1; k <= longest; ++k) {
     const auto row = absl::MakeConstSpan(completion.rounds_by_length.counts[k]).first(k + 1);
@@ -141,7 +142,7 @@ Json AcceptanceJson(const Completion& completion) {
 
 }  // namespace
 
-Json MetricsJson(const Completion& completion) {
+JsonValue MetricsJson(const Completion& completion) {
   const Timings& t = completion.timings;
   const int num_tokens = static_cast<int>(completion.token_ids.size());
   return {{"time_to_first_token_ms", absl::ToDoubleMilliseconds(t.time_to_first_token - t.queue)},
@@ -151,10 +152,10 @@ Json MetricsJson(const Completion& completion) {
                               t.TimePerOutputToken(num_tokens, completion.first_round_tokens))},
           {"tokens_per_second", completion.DecodeTokensPerSecond()},
           {"speculative_decoding",
-           completion.draft_tokens == 0 ? Json(nullptr) : AcceptanceJson(completion)}};
+           completion.draft_tokens == 0 ? JsonValue(nullptr) : AcceptanceJson(completion)}};
 }
 
-Json KvTransferJson(const KvTransferParams& params) {
+JsonValue KvTransferJson(const KvTransferParams& params) {
   return {{"do_remote_prefill", params.do_remote_prefill},
           {"do_remote_decode", params.do_remote_decode},
           {"remote_engine_id", params.remote_engine_id},
@@ -162,23 +163,23 @@ Json KvTransferJson(const KvTransferParams& params) {
           {"remote_host", params.remote_host},
           {"remote_port", params.remote_port},
           {"remote_num_tokens", params.remote_num_tokens},
-          {"remote_block_ids", Json::array()},
+          {"remote_block_ids", JsonValue::array()},
           {"tp_size", 1},
           {"tokens_per_second", params.tokens_per_second}};
 }
 
-Json CompletionJson(const Completion& completion, const std::string& drafter) {
-  Json json = {{"prompt_tokens", completion.prompt_tokens},
-               {"cached_tokens", completion.cached_tokens},
-               {"store_tokens", completion.store_tokens},
-               {"transfer_tokens", completion.transfer_tokens},
-               {"completion_tokens", completion.token_ids.size()},
-               {"text", completion.text},
-               {"token_ids", completion.token_ids},
-               {"finish_reason", std::string(NameOf(completion.finish_reason))},
-               {"provenance", completion.provenance},
-               {"timings", TimingsJson(completion)},
-               {"speculation", SpeculationJson(completion, drafter)}};
+JsonValue CompletionJson(const Completion& completion, const std::string& drafter) {
+  JsonValue json = {{"prompt_tokens", completion.prompt_tokens},
+                    {"cached_tokens", completion.cached_tokens},
+                    {"store_tokens", completion.store_tokens},
+                    {"transfer_tokens", completion.transfer_tokens},
+                    {"completion_tokens", completion.token_ids.size()},
+                    {"text", completion.text},
+                    {"token_ids", completion.token_ids},
+                    {"finish_reason", std::string(NameOf(completion.finish_reason))},
+                    {"provenance", completion.provenance},
+                    {"timings", TimingsJson(completion)},
+                    {"speculation", SpeculationJson(completion, drafter)}};
   if (!completion.logprobs.empty()) {
     for (const TokenLogprobs& logprobs : completion.logprobs) {
       json["logprobs"].push_back(LogprobsJson(logprobs));
@@ -189,7 +190,7 @@ Json CompletionJson(const Completion& completion, const std::string& drafter) {
   }
   for (const std::optional<TokenLogprobs>& logprobs : completion.prompt_logprobs) {
     json["prompt_logprobs"].push_back(logprobs.has_value() ? LogprobsJson(*logprobs)
-                                                           : Json(nullptr));
+                                                           : JsonValue(nullptr));
   }
   return json;
 }

@@ -52,9 +52,9 @@ bool StartsWithOneOf(std::string_view path, const List& starts) {
 // A folder may use itself and the folders to its left.
 const List& Chain() {
   static const List chain = Words(
-      "base base/json base/net kernels kvcache kvcache/store kvcache/transfer kvcache/events "
-      "model/checkpoint model/ranks model text text/constraint text/chat draft verify engine proof "
-      "proof/remote server tools tools/bench");
+      "base base/json base/net base/http kernels kvcache kvcache/store kvcache/transfer "
+      "kvcache/events model/checkpoint model/ranks model text text/constraint text/chat draft "
+      "verify engine proof proof/remote server tools tools/bench");
   return chain;
 }
 
@@ -79,8 +79,8 @@ const std::map<std::string, List>& PublicHeaders() {
 }
 
 const List& Libraries() {
-  static const List libraries =
-      Words("absl spdlog nlohmann CLI gtest gmock boost prometheus benchmark sentencepiece fuzzer");
+  static const List libraries = Words(
+      "absl spdlog nlohmann CLI curl gtest gmock boost prometheus benchmark sentencepiece fuzzer");
   return libraries;
 }
 
@@ -463,10 +463,10 @@ TEST(FolderMaps, AreCompared) {
     EXPECT_NE(absl::StrReplaceAll({{from, to}}, &changed.at(path)), 0) << from;
     return CheckFolderMaps(changed);
   };
-  EXPECT_THAT(with("CMakeLists.txt", "base/net kernels", "kernels base/net"),
+  EXPECT_THAT(with("CMakeLists.txt", "base/http kernels", "kernels base/http"),
               ElementsAre(HasSubstr("CMakeLists.txt:1: tandem_chain")));
   for (const std::string path : {"docs/design.md", "CONTRIBUTING.md"}) {
-    EXPECT_THAT(with(path, "base/net < kernels", "kernels < base/net"),
+    EXPECT_THAT(with(path, "base/http < kernels", "kernels < base/http"),
                 ElementsAre(HasSubstr(path + ":1: its chain")));
   }
   EXPECT_THAT(with("docs/design.md", "| `verify/` |", "| `judge/` |"),

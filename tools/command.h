@@ -14,7 +14,8 @@ namespace tandem {
 // One command of the program. Its options live as long as the two functions.
 struct Command {
   CLI::App* app = nullptr;
-  // Checks what the parser cannot. An error is a wrong command line: exit status 2.
+  // Checks what the parser cannot, and fetches models. An error is a wrong command line, exit
+  // status 2, or that of WithExitStatus.
   std::function<absl::Status()> check;
   // Runs the command. Results go through Print (tools/standard_streams.h), everything else to
   // stderr, where failed writes are ignored. An error means exit status 1, or that of
@@ -25,7 +26,7 @@ struct Command {
 // Gives an error the exit status `exit_status`, which ExitStatusOf returns. Defined in
 // tools/command_line.cc.
 absl::Status WithExitStatus(absl::Status error, int exit_status);
-int ExitStatusOf(const absl::Status& error);  // 1 without one
+int ExitStatusOf(const absl::Status& error, int otherwise);
 
 // Each adds its command to `program`. The command is defined in tools/<name>_command.cc.
 Command AddGenerateCommand(CLI::App* program);

@@ -111,10 +111,11 @@ absl::Status WithExitStatus(absl::Status error, int exit_status) {
   return error;
 }
 
-int ExitStatusOf(const absl::Status& error) {
-  int exit_status = 1;
+int ExitStatusOf(const absl::Status& error, int otherwise) {
+  int exit_status = 0;
   const auto given = error.GetPayload(kExitStatus);
-  return given.has_value() && absl::SimpleAtoi(std::string(*given), &exit_status) ? exit_status : 1;
+  const bool is_given = given.has_value() && absl::SimpleAtoi(std::string(*given), &exit_status);
+  return is_given ? exit_status : otherwise;
 }
 
 absl::Status InOptionNames(const CLI::App* command, const absl::Status& status) {

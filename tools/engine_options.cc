@@ -16,6 +16,7 @@
 #include "engine/tensor_parallel.h"
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 #include "tools/status_line.h"
@@ -92,6 +93,8 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* chosen) const {
     chosen->target = pair.target;
     if (chosen->draft.empty()) chosen->draft = pair.draft;
   }
+  RETURN_IF_ERROR(FetchIfMissing(chosen->target));
+  RETURN_IF_ERROR(FetchIfMissing(chosen->draft));
   // A missing model is not an error of the command line. The engine reports it later.
   const absl::Status status = ResolveModels(chosen);
   RETURN_IF_ERROR(absl::IsNotFound(status) ? absl::OkStatus() : status);

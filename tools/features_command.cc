@@ -17,10 +17,10 @@
 #include "engine/new_session.h"
 #include "engine/runtime.h"
 #include "tandem/field_error.h"
-#include "tandem/model_places.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/help_text.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/npz_file.h"
 #include "tools/option_group.h"
 #include "tools/prompt_file.h"
@@ -149,7 +149,7 @@ absl::Status Run(const FeaturesFlags& flags) {
   ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, ReadPromptFile(flags.prompts));
   EngineOptions options = flags.options;
   options.drafter = DrafterKind::kNone;
-  ASSIGN_OR_RETURN(options.target, ModelNamed(options.target));
+  ASSIGN_OR_RETURN(options.target, BringModel(options.target));
   options.threads = UsableThreads(options.threads);
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   ASSIGN_OR_RETURN(const std::vector<int> layers,

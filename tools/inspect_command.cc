@@ -37,6 +37,7 @@
 #include "tools/command.h"
 #include "tools/engine_options.h"
 #include "tools/help_text.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 #include "tools/status_line.h"
@@ -151,6 +152,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
   options.tensor_parallel = flags.tensor_parallel;
   if (!flags.device.empty()) options.device = flags.device;
   options.allow_unknown_config = flags.options.allow_unknown_config;
+  RETURN_IF_ERROR(FetchIfMissing(options.draft));
   RETURN_IF_ERROR(ResolveModels(&options));
   ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Load(options));
   if (!flags.draft.empty()) inspection->draft = runtime.DraftInfo(flags.draft);
@@ -166,7 +168,7 @@ absl::Status InspectLoaded(const InspectFlags& flags, const std::string& target,
 absl::StatusOr<Inspection> Inspect(const InspectFlags& flags) {
   const WaitingLine line(absl::StrCat("inspecting ", flags.path));
   Inspection inspection;
-  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
+  ASSIGN_OR_RETURN(const std::string path, BringModel(flags.path));
   inspection.known_draft = KnownDraftOf(flags.path, path);
   RETURN_IF_ERROR(InspectLoaded(flags, path, &inspection));
   ASSIGN_OR_RETURN(inspection.config, ReadModelConfig(path, flags.options.allow_unknown_config));

@@ -25,7 +25,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kJobFailed = 1;  // unless the error has another exit status
+constexpr int kJobFailed = 1;
 constexpr int kCommandLineWrong = 2;
 constexpr int kInterrupted = 130;  // 128 + SIGINT
 constexpr int kReaderGone = 141;   // 128 + SIGPIPE, which a shell reports for a broken pipe
@@ -42,12 +42,12 @@ int Fail(int exit_status, const absl::Status& status) {
   return Fail(exit_status, std::string(status.message()));
 }
 
-// Returns the exit status of a command, and prints its error. If the reader of standard output has
-// closed it, or Ctrl-C has ended the command, prints nothing.
-int Finish(const absl::Status& status) {
+// Returns the exit status of a command, and prints its error: `failed`, unless the error has one.
+// If the reader of standard output has closed it, or Ctrl-C has ended the command, prints nothing.
+int Finish(const absl::Status& status, int failed = kJobFailed) {
   if (status.ok()) return 0;
   if (IsInterrupted(status)) return kInterrupted;
-  return IsReaderGone(status) ? kReaderGone : Fail(ExitStatusOf(status), status);
+  return IsReaderGone(status) ? kReaderGone : Fail(ExitStatusOf(status, failed), status);
 }
 
 std::string VersionText() {
@@ -67,7 +67,7 @@ int Run(int argc, char** argv) {
   const CLI::App* const app = NamedCommand(program.app());
   const absl::Status checked = InOptionNames(app, program.command().check());
   return checked.ok() ? Finish(InOptionNames(app, program.command().run()))
-                      : Fail(kCommandLineWrong, checked);
+                      : Finish(checked, kCommandLineWrong);
 }
 
 }  // namespace

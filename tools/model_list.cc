@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -14,6 +15,7 @@
 #include "engine/device_memory.h"
 #include "engine/fingerprint.h"
 #include "engine/generation_config.h"
+#include "engine/hub_files.h"
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/command_line.h"
@@ -161,7 +163,10 @@ void PairFlags::AddTo(CLI::App* app) {
 
 std::string ModelNameOf(const std::string& target) {
   std::error_code error;
-  if (!std::filesystem::exists(target, error)) return target;
+  if (!std::filesystem::exists(target, error)) {
+    const std::optional<HubName> of_hub = HubName::Parse(target);
+    return of_hub.has_value() ? of_hub->repository : target;
+  }
   const std::filesystem::path path = std::filesystem::path(target).lexically_normal();
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }

@@ -30,8 +30,8 @@ struct PairFlags {
   void AddTo(CLI::App* app);
 };
 
-// Returns the name in the API of a model that has none: that of its folder or file, or `target` if
-// it is not a path.
+// Returns the name in the API of a model that has none: that of its folder or file, or of its
+// repository on a hub, or else `target`.
 std::string ModelNameOf(const std::string& target);
 
 // Reads the file. Options that `serve`, the parsed command, was given are the defaults of every

@@ -110,7 +110,8 @@ TEST_F(ModelList, ErrorsNameTheFileAndTheModel) {
 TEST(ModelNameOf, IsThatOfTheFolderOrAsTyped) {
   EXPECT_EQ(ModelNameOf(SourcePath("models/storyteller-7m")), "storyteller-7m");
   EXPECT_EQ(ModelNameOf(SourcePath("models/storyteller-7m/")), "storyteller-7m");
-  EXPECT_EQ(ModelNameOf("org/name:Q4_K_M"), "org/name:Q4_K_M");
+  EXPECT_EQ(ModelNameOf("org/name:Q4_K_M"), "org/name");
+  EXPECT_EQ(ModelNameOf("smollm2"), "smollm2");
 }
 
 }  // namespace

@@ -20,6 +20,12 @@ struct OtherName {
 };
 
 constexpr OtherName kOtherNames[] = {{"--model", "--target", "--tokenizer"},
+                                     {"-hf", "--target", "--tokenizer"},
+                                     {"-hfr", "--target", "--tokenizer"},
+                                     {"--hf-repo", "--target", "--tokenizer"},
+                                     {"-hfd", "--draft"},
+                                     {"-hfrd", "--draft"},
+                                     {"--hf-repo-draft", "--draft"},
                                      {"-md", "--draft"},
                                      {"--model-draft", "--draft"},
                                      {"-dev", "--device"},
@@ -54,16 +60,15 @@ struct Advice {
 
 constexpr absl::string_view kLayers =
     "--device cuda:0 computes all layers on a GPU, --device cpu none";
-constexpr absl::string_view kFetch =
-    "`tandem fetch` lists published models, `tandem fetch NAME` fetches one, and -m NAME uses it";
+constexpr absl::string_view kFile = "name the file after the repository: -m ORG/NAME:FILE";
+constexpr absl::string_view kToken = "the token of the hub is in the variable HF_TOKEN";
 constexpr absl::string_view kConversation =
     "`tandem chat` holds a conversation, and `tandem generate --chat` answers one message";
 
 constexpr Advice kAdvice[] = {
-    {"-ngl", kLayers},         {"--n-gpu-layers", kLayers},
-    {"--gpu-layers", kLayers}, {"-hf", kFetch},
-    {"-hfr", kFetch},          {"--hf-repo", kFetch},
-    {"-cnv", kConversation},   {"--conversation", kConversation},
+    {"-ngl", kLayers},      {"--n-gpu-layers", kLayers}, {"--gpu-layers", kLayers},
+    {"-hff", kFile},        {"--hf-file", kFile},        {"-hft", kToken},
+    {"--hf-token", kToken}, {"-cnv", kConversation},     {"--conversation", kConversation},
 };
 
 }  // namespace

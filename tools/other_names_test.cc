@@ -50,6 +50,8 @@ TEST_F(OtherNames, BecomeTheOptionsOfTheCommand) {
   ExpectWords({"generate", "--model", "a", "-md", "b", "-t", "4", "-f", "c", "-sys", "d"},
               {"generate", "--target", "a", "--draft", "b", "--threads", "4", "--prompt-file", "c",
                "--system", "d"});
+  ExpectWords({"generate", "-hf", "a/b", "-hfd", "c/d"},
+              {"generate", "--target", "a/b", "--draft", "c/d"});
   ExpectWords({"generate", "--temp=0", "--draft-max", "3", "-s", "1"},
               {"generate", "--temperature=0", "--draft-tokens", "3", "--seed", "1"});
   ExpectWords({"tokenize", "--model", "a"}, {"tokenize", "--tokenizer", "a"});
@@ -71,7 +73,8 @@ TEST_F(OtherNames, WithoutAnOptionGetAdvice) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"generate", "-ngl", "99"}, "-ngl: no such option of `tandem generate`: --device cuda:0"},
       {{"generate", "--n-gpu-layers=99"}, "--n-gpu-layers: no such option of `tandem generate`: "},
-      {{"-hf", "owner/model"}, "-hf: no such option of `tandem`: `tandem fetch` lists"},
+      {{"-hf", "owner/model"}, "-hf: no such option of `tandem`; see"},
+      {{"generate", "-hff", "a.gguf"}, "-hff: no such option of `tandem generate`: name the file"},
       {{"generate", "-cnv"}, "`tandem chat` holds a conversation"},
       // The parser would take these for -h and -m.
       {{"generate", "-hx"}, "-hx: no such option of `tandem generate`; see"},

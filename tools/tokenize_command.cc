@@ -12,11 +12,11 @@
 #include "base/json/request_fields.h"
 #include "base/status_macros.h"
 #include "tandem/json_value.h"
-#include "tandem/model_places.h"
 #include "tandem/tokenizer.h"
 #include "tools/command.h"
 #include "tools/conversation.h"
 #include "tools/help_text.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 #include "tools/text_input.h"
@@ -81,7 +81,7 @@ class Encoder {
   static absl::StatusOr<Encoder> Load(const TokenizeFlags& flags) {
     Encoder encoder;
     encoder.as_prompt_ = flags.as_prompt;
-    ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.tokenizer));
+    ASSIGN_OR_RETURN(const std::string path, BringModel(flags.tokenizer));
     ASSIGN_OR_RETURN(encoder.tokenizer_, Tokenizer::Load(path));
     if (flags.chat) {
       ASSIGN_OR_RETURN(encoder.chat_, ChatFormat::Load(path, encoder.tokenizer_.get()));

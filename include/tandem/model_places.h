@@ -29,7 +29,9 @@ std::optional<std::string> FetchedModel(const KnownModel& model);
 
 // Returns the path of a model given as a path or a name. Returns existing paths and the empty path
 // unchanged. Returns the folder for the name of a model that was fetched or comes with the program.
-// NOT_FOUND, naming what is allowed, for anything else.
+// A name ORG/NAME[@REVISION][:FILE or quantisation] stands for the files of that repository which
+// `tandem fetch` or Python's huggingface_hub has put into the latter's cache: the folder, or a GGUF
+// file. NOT_FOUND, naming what is allowed, for anything else.
 absl::StatusOr<std::string> ModelNamed(const std::string& name);
 
 // Returns the known model whose file is at `path` or in the folder `path`, by the file's name and

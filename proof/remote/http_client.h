@@ -4,11 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/http/http_transfer.h"
 
 namespace tandem {
 
@@ -52,11 +55,11 @@ class HttpClient : public HttpExchange {
                                    const std::string& body) override;
 
  private:
-  class Connection;
-  struct Shared;  // the connections that no request uses
+  std::unique_ptr<HttpTransfer> TakeIdle();
 
   const Options options_;
-  const std::unique_ptr<Shared> shared_;
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<HttpTransfer>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem

@@ -42,6 +42,21 @@ def test_models_can_be_given_by_name(engine, tmp_path, monkeypatch):
             load("nowhere")
 
 
+def test_models_of_a_hub_are_found_in_its_cache(engine, tmp_path, monkeypatch):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    folder = tmp_path / "models--Org--Story"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs/main").write_text(commit)
+    (folder / "snapshots").mkdir()
+    (folder / "snapshots" / commit).symlink_to(TARGET)
+    with pytest.raises(FileNotFoundError, match="Org/Story: was not fetched yet.*`tandem fetch Org/Story`"):
+        tandem.Engine(target="Org/Story")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with tandem.Engine(target="Org/Story", drafter="none") as named:
+        assert named.target_info.path.endswith(commit)
+        assert named.tokenizer.vocab_size == engine.tokenizer.vocab_size
+
+
 def test_special_tokens_are_plain_text_unless_asked_for(engine):
     tokenizer = engine.tokenizer
     special = next(i for i in range(tokenizer.vocab_size) if tokenizer.is_special(i))

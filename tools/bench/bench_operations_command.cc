@@ -19,7 +19,6 @@
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint/model_config.h"
 #include "tandem/engine_parameters.h"
-#include "tandem/model_places.h"
 #include "tools/bench/bench_commands.h"
 #include "tools/bench/machine_limits.h"
 #include "tools/bench/measuring.h"
@@ -28,6 +27,7 @@
 #include "tools/bench/row_printer.h"
 #include "tools/checkpoints/random_model.h"
 #include "tools/help_text.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/interrupt_flag.h"
 #include "tools/option_group.h"
 #include "tools/report.h"
@@ -76,7 +76,7 @@ struct KernelFlags : OperationFlags {
     if (!ops.empty() && target.empty() && Wants("passes")) {
       return absl::InvalidArgumentError("--ops: \"passes\" needs --target");
     }
-    ASSIGN_OR_RETURN(target, ModelNamed(target));
+    ASSIGN_OR_RETURN(target, BringModel(target));
     if (shape.empty() && !target.empty()) {
       ASSIGN_OR_RETURN(options.config, ReadModelConfig(target));
     } else {

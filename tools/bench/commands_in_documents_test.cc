@@ -308,6 +308,7 @@ absl::Status CheckArguments(const Words& words, bool may_lack) {
     given.push_back(word);
   }
   if (!is_whole) RequireNothing(program.app());
+  setenv("HF_HUB_OFFLINE", "1", /*overwrite=*/1);
   const auto parsed = program.Parse(given);
   if (!parsed.ok() || parsed->has_value()) return parsed.status();
   const bool only_names = num_commands == words.size();

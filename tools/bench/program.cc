@@ -1,5 +1,7 @@
 #include "tools/program.h"
 
+#include <stdlib.h>
+
 #include <sstream>
 
 #include "absl/algorithm/container.h"
@@ -30,6 +32,9 @@ Program::Program(int help_width, const std::string& version)
   app_.add_option("--log-level", log_level_, "debug, info, warn, error, off [info]")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->type_name("L");
+  app_.add_flag_callback(
+      "--offline", [] { setenv("HF_HUB_OFFLINE", "1", /*overwrite=*/1); },
+      "Fetch nothing: use only models that are here [$HF_HUB_OFFLINE]");
   app_.fallthrough();  // before the commands are added: they inherit it
   for (const auto add :
        {AddGenerateCommand, AddChatCommand, AddFetchCommand, AddTokenizeCommand, AddInspectCommand,

@@ -11,10 +11,10 @@
 #include "base/status_macros.h"
 #include "kernels/number_formats.h"
 #include "tandem/field_error.h"
-#include "tandem/model_places.h"
 #include "tools/checkpoints/quantized_model.h"
 #include "tools/command.h"
 #include "tools/help_text.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/option_group.h"
 #include "tools/standard_streams.h"
 
@@ -42,7 +42,7 @@ absl::Status Run(const QuantizeFlags& flags) {
   const Instant start = Instant::Now();
   std::optional<Progress> progress;
   ASSIGN_OR_RETURN(const DType format, flags.Format());
-  ASSIGN_OR_RETURN(const std::string source, ModelNamed(flags.source));
+  ASSIGN_OR_RETURN(const std::string source, BringModel(flags.source));
   ASSIGN_OR_RETURN(
       const QuantizedModel result,
       WriteQuantizedModel(source, format, flags.out, [&](int64_t written, int64_t total) {

@@ -1,6 +1,6 @@
 // A server of one test, whose answers the test decides.
-#ifndef TANDEM_PROOF_REMOTE_HTTP_SERVER_TESTING_H_
-#define TANDEM_PROOF_REMOTE_HTTP_SERVER_TESTING_H_
+#ifndef TANDEM_BASE_HTTP_HTTP_SERVER_TESTING_H_
+#define TANDEM_BASE_HTTP_HTTP_SERVER_TESTING_H_
 
 #include <atomic>
 #include <functional>
@@ -21,7 +21,8 @@ using TestRequest = http::request<http::string_body>;
 using TestResponse = http::response<http::string_body>;
 
 // Serves each connection on a thread of its own, with TLS if it has a certificate. Closes a
-// connection without saying so after an answer with a field X-Close.
+// connection without saying so after an answer with a field X-Close, and with a field X-Cut before
+// the last byte that it has announced.
 class TestHttpServer {
  public:
   using Handler = std::function<void(const TestRequest& request, TestResponse* response)>;
@@ -85,8 +86,10 @@ class TestHttpServer {
       response.keep_alive(request.keep_alive());
       handler_(request, &response);
       response.prepare_payload();
+      const bool is_cut = response.count("X-Cut") > 0;
+      if (is_cut) response.content_length(response.body().size() + 1);
       http::write(*stream, response, error);
-      if (error || response.count("X-Close") > 0) return;
+      if (error || is_cut || response.count("X-Close") > 0) return;
     }
   }
 
@@ -104,4 +107,4 @@ class TestHttpServer {
 
 }  // namespace tandem
 
-#endif  // TANDEM_PROOF_REMOTE_HTTP_SERVER_TESTING_H_
+#endif  // TANDEM_BASE_HTTP_HTTP_SERVER_TESTING_H_
