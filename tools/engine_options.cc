@@ -35,8 +35,6 @@ void AddOne(CLI::App* app, const std::string& heading, const Parameter& paramete
   } else {
     option = group.Add(parameter.option, parameter.value, value, help, allowed...);
   }
-  // Each value needs the option's name again.
-  if constexpr (std::is_same_v<Member, std::vector<std::string>>) option->allow_extra_args(false);
   if (*parameter.needs != '\0') option->needs(app->get_option(parameter.needs));
 }
 
