@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -215,6 +216,42 @@ TEST(CommandLine, NamesTheOptionThatTheEngineRefuses) {
   EXPECT_THAT(
       error({"--target", target, "--packed-weights-size", "0"}),
       HasSubstr("error: --packed-weights-size: must be none or a size such as 512M or 2G, got 0"));
+}
+
+TEST(CommandLine, TakesOptionsFromAFileAndTheEnvironment) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/options_", getpid(), ".toml");
+  const auto write = [&](const std::string& more) {
+    std::ofstream(file) << "target = '" << GoldenModelPath("llama-gqa") << "'\nthreads = 1\n"
+                        << "kv-memory = '64M'\ndevice = 'cpu'\n"
+                        << more;
+  };
+  const auto run = [&](const std::string& environment, const Words& words) {
+    return RunScript(absl::StrCat(environment, " exec \"$0\" generate -p a --config \"$@\""),
+                     Joined({file}, words));
+  };
+  const auto num_tokens = [&](const std::string& environment, const Words& words) {
+    const ProgramRun result = run(environment, words);
+    EXPECT_EQ(result.exit_status, kExitDone) << result.err;
+    return Json::parse(result.out, nullptr, /*allow_exceptions=*/false)["completion_tokens"];
+  };
+  // The second rank is a process that gets the environment, too.
+  write("tensor-parallel = 2\nmax-tokens = 8\n[generate]\njson = true\nmax-tokens = 7\n");
+  EXPECT_EQ(num_tokens("", {}), 7);
+  EXPECT_EQ(num_tokens("TANDEM_OPT_MAX_TOKENS=5", {}), 5);
+  EXPECT_EQ(num_tokens("TANDEM_OPT_MAX_TOKENS=5", {"-n", "3"}), 3);
+
+  const auto error = [&](const std::string& environment, const Words& words = {}) {
+    const ProgramRun result = run(environment, words);
+    ExpectRefused(result, {kExitWrongLine});
+    return result.err;
+  };
+  EXPECT_THAT(error("TANDEM_OPT_THREADS=x"), HasSubstr("error: TANDEM_OPT_THREADS: must be "));
+  write("max-tokens = 0");
+  EXPECT_THAT(error(""), HasSubstr(file + ": max-tokens: must be at least 1, got 0"));
+  write("page-size = 0");
+  EXPECT_THAT(error(""), HasSubstr(file + ": page-size: must be "));
+  EXPECT_THAT(error("", {"--page-size", "-1"}), HasSubstr("error: --page-size: must be "));
+  std::filesystem::remove(file);
 }
 
 TEST(CommandLine, LimitsThreadsToProcessors) {

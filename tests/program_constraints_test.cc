@@ -56,7 +56,7 @@ TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
       {{"--choice-law", "conditional", "--json-schema", R"({"type": "object"})"},
        {kExitFailed},
        {"--choice-law: found \"conditional\" with another schema"}},
-      {{"--regex", "a", "--grammar", rules}, wrong, {"only one of them may be given"}}};
+      {{"--regex", "a", "--grammar", rules}, wrong, {"--regex excludes --grammar"}}};
   if (HasGrammarEngine()) {
     const std::vector<int> failed = {kExitFailed};
     cases.push_back(

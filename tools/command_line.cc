@@ -1,5 +1,7 @@
 #include "tools/command_line.h"
 
+#include <functional>
+
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/cord.h"
@@ -79,6 +81,17 @@ std::string NoSuchOption(const CLI::App* app, const std::string& name, absl::str
   return absl::StrCat(name, ": no such option of `", FullName(app), "`",
                       advice.empty() ? Meant(name, LongOptions(app)) : absl::StrCat(": ", advice),
                       "; ", SeeHelp(app));
+}
+
+std::string NoSuchOptionOfCommands(const CLI::App* app, const std::string& name) {
+  std::vector<std::string> names;
+  const std::function<void(const CLI::App*)> add = [&](const CLI::App* each) {
+    absl::c_copy(LongOptions(each), std::back_inserter(names));
+    absl::c_for_each(each->get_subcommands(nullptr), add);
+  };
+  add(app);
+  return absl::StrCat(name, ": no such option of the commands of `", FullName(app), "`",
+                      Meant(name, names));
 }
 
 std::string Explained(const CLI::App* program, const std::vector<std::string>& words,

@@ -39,6 +39,8 @@ std::string NoSuchCommand(const CLI::App* app, absl::string_view word);
 // pointer to the help.
 std::string NoSuchOption(const CLI::App* app, const std::string& name,
                          absl::string_view advice = "");
+// "`name`: no such option of the commands of `app`, did you mean ...?"
+std::string NoSuchOptionOfCommands(const CLI::App* app, const std::string& name);
 
 // Returns `status` with an engine field at its beginning replaced by the command's option for it:
 // "--kv-memory: ..." for "kv_memory: ...".

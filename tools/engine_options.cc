@@ -36,8 +36,6 @@ void AddOne(CLI::App* app, const std::string& heading, const Parameter& paramete
   } else {
     option = group.Add(parameter.option, parameter.value, value, help, allowed...);
   }
-  // Each value needs the option's name again.
-  if constexpr (std::is_same_v<Member, std::vector<std::string>>) option->allow_extra_args(false);
   if (*parameter.needs != '\0') option->needs(app->get_option(parameter.needs));
 }
 
@@ -85,7 +83,7 @@ bool IsEngineOption(absl::string_view option) {
   return is_one;
 }
 
-absl::Status EngineFlags::ChooseModels(EngineOptions* chosen) const {
+absl::Status EngineFlags::ChooseModels(EngineOptions* chosen, bool are_fetched_later) const {
   if (chosen->target.empty()) {
     const std::optional<PairPaths> real =
         prefers_real_pair ? RealPair(chosen->tensor_parallel) : std::nullopt;
@@ -93,8 +91,10 @@ absl::Status EngineFlags::ChooseModels(EngineOptions* chosen) const {
     chosen->target = pair.target;
     if (chosen->draft.empty()) chosen->draft = pair.draft;
   }
-  RETURN_IF_ERROR(FetchIfMissing(chosen->target));
-  RETURN_IF_ERROR(FetchIfMissing(chosen->draft));
+  if (!are_fetched_later) {
+    RETURN_IF_ERROR(FetchIfMissing(chosen->target));
+    RETURN_IF_ERROR(FetchIfMissing(chosen->draft));
+  }
   // A missing model is not an error of the command line. The engine reports it later.
   const absl::Status status = ResolveModels(chosen);
   RETURN_IF_ERROR(absl::IsNotFound(status) ? absl::OkStatus() : status);
@@ -124,10 +124,10 @@ absl::Status EngineFlags::ChooseRanks(EngineOptions* chosen) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<EngineOptions> EngineFlags::ToOptions() const {
+absl::StatusOr<EngineOptions> EngineFlags::ToOptions(bool are_fetched_later) const {
   EngineOptions chosen = options;
   RETURN_IF_ERROR(ChooseRanks(&chosen));
-  RETURN_IF_ERROR(ChooseModels(&chosen));
+  RETURN_IF_ERROR(ChooseModels(&chosen, are_fetched_later));
   chosen.threads = UsableThreads(options.threads);
   chosen.on_packing = [progress = std::shared_ptr<Progress>()](int64_t packed,
                                                                int64_t total) mutable {

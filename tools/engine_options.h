@@ -42,11 +42,12 @@ struct EngineFlags {
   void AddTo(CLI::App* app, std::initializer_list<absl::string_view> groups = {kEngineGroup},
              bool with_draft_tokens = true);
   // Returns `options` with every open choice made. An error means that the command line is wrong.
-  absl::StatusOr<EngineOptions> ToOptions() const;
+  // Fetches models of a hub, unless they `are_fetched_later`.
+  absl::StatusOr<EngineOptions> ToOptions(bool are_fetched_later = false) const;
 
  private:
   // Sets target and draft.
-  absl::Status ChooseModels(EngineOptions* chosen) const;
+  absl::Status ChooseModels(EngineOptions* chosen, bool are_fetched_later) const;
   absl::Status ChooseRanks(EngineOptions* chosen) const;
 };
 

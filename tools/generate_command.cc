@@ -105,12 +105,6 @@ absl::Status GenerateFlags::Check() {
   engine.options.prefix_cache = !compare;
   if (compare) engine.options.draft_memory_bytes = 0;  // it would contain the answers
   ASSIGN_OR_RETURN(engine_options, engine.ToOptions());
-  const int num_prompts =
-      prompt.has_value() + !prompt_file.empty() + prompt_ids.has_value() + !prompts_file.empty();
-  if (num_prompts > 1) {
-    return absl::InvalidArgumentError(
-        "--prompt, --prompt-file, --prompt-ids, --prompts: only one of them may be given");
-  }
   if (prompt_ids.has_value()) RETURN_IF_ERROR(ParseIds(*prompt_ids).status());
   if (chat && prompt_ids.has_value()) {
     return absl::InvalidArgumentError("--chat: needs a text prompt, not --prompt-ids");
@@ -302,6 +296,7 @@ void AddPromptOptions(CLI::App* app, GenerateFlags* flags) {
   group.Add("--prompt-ids", "1,2,3", &flags->prompt_ids, "The token ids of the prompt");
   group.Add("--prompts", "F.jsonl", &flags->prompts_file,
             "JSON lines {\"prompt\": ...} or {\"prompt_ids\": [...]}, run as a batch");
+  AllowOneOf(app, {"--prompt", "--prompt-file", "--prompt-ids", "--prompts"});
   group.AddFlag("--chat", &flags->chat,
                 "Treat the prompt as a user's message and format it with the chat template");
   group.Add("--system", "TEXT", &flags->system, "The system message, with --chat");

@@ -1,4 +1,7 @@
 // The program: parses the command line, runs the command, and turns its status into an exit status.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -19,6 +22,7 @@
 #include "tools/interrupt_flag.h"
 #include "tools/other_names.h"
 #include "tools/program.h"
+#include "tools/settings.h"
 #include "tools/standard_streams.h"
 #include "tools/version.h"
 
@@ -57,17 +61,22 @@ std::string VersionText() {
 
 int Run(int argc, char** argv) {
   Program program(HelpWidth(), VersionText());
-  const absl::StatusOr<std::vector<std::string>> words = WordsOf(program.app(), argc, argv);
-  if (!words.ok()) return Fail(kCommandLineWrong, words.status());
-  const absl::StatusOr<std::optional<std::string>> text = program.Parse(*words);
-  if (!text.ok()) return Fail(kCommandLineWrong, text.status());
+  const absl::StatusOr<TypedWords> typed =
+      WordsOf(program.app(), {argv + std::min(argc, 1), argv + argc});
+  if (!typed.ok()) return Fail(kCommandLineWrong, typed.status());
+  const auto given = WithSettings(program.app(), *typed, environ);
+  if (!given.ok()) return Fail(kCommandLineWrong, given.status());
+  const absl::StatusOr<std::optional<std::string>> text = program.Parse(WordsIn(*given));
+  if (!text.ok()) return Fail(kCommandLineWrong, InSource(*given, text.status()));
   if (text->has_value()) return Finish(Print(**text));
   spdlog::set_default_logger(spdlog::stderr_color_mt("tandem"));
   spdlog::set_level(spdlog::level::from_str(program.log_level()));
-  const CLI::App* const app = NamedCommand(program.app());
-  const absl::Status checked = InOptionNames(app, program.command().check());
-  return checked.ok() ? Finish(InOptionNames(app, program.command().run()))
-                      : Finish(checked, kCommandLineWrong);
+  const CLI::App* const app = typed->command;
+  const auto named = [&](const absl::Status& status) {
+    return InSource(*given, InOptionNames(app, status));
+  };
+  const absl::Status checked = named(program.command().check());
+  return checked.ok() ? Finish(named(program.command().run())) : Finish(checked, kCommandLineWrong);
 }
 
 }  // namespace

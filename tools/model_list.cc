@@ -19,6 +19,7 @@
 #include "tandem/field_error.h"
 #include "tandem/model_places.h"
 #include "tools/command_line.h"
+#include "tools/hub/hub_fetch.h"
 #include "tools/option_group.h"
 #include "tools/option_table.h"
 #include "tools/toml_file.h"
@@ -29,7 +30,7 @@ namespace {
 constexpr char kTables[] = "model";  // [[model]]
 
 // The options of a table.
-struct ModelFlags : PairFlags {
+struct ModelFlags : ServedPairFlags {
   std::string name;
   bool preload = false;
   bool pinned = false;
@@ -39,24 +40,28 @@ struct ModelFlags : PairFlags {
     group.Add("--name", "NAME", &name, "The model's name in requests and answers");
     group.AddFlag("--preload", &preload, "Load the model at the start");
     group.AddFlag("--pinned", &pinned, "Never unload the model to make room or for being idle");
-    PairFlags::AddTo(app);
+    ServedPairFlags::AddTo(app);
   }
 };
 
-// Appends the words of the options of `app` that `serve` was given and the table is not.
-void AppendDefaults(const CLI::App& app, const CLI::App* serve, std::vector<std::string>* words) {
+// The options of `app` that the command `serve` was given.
+std::vector<OptionWords> DefaultsOf(const CLI::App& app, const CLI::App* serve) {
+  std::vector<OptionWords> defaults;
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_lnames().empty()) continue;
     const std::string name = absl::StrCat("--", option->get_lnames().front());
     const CLI::Option* const given = serve->get_option_no_throw(name);
     if (given == nullptr || given->count() == 0) continue;
-    if (std::find(words->begin(), words->end(), name) != words->end()) continue;
+    OptionWords& entry = defaults.emplace_back(OptionWords{.option = option});
     if (option->get_items_expected_max() == 0) {
-      words->push_back(name);
+      entry.words = {name};
       continue;
     }
-    for (const std::string& value : given->results()) words->insert(words->end(), {name, value});
+    for (const std::string& value : given->results()) {
+      entry.words.insert(entry.words.end(), {name, value});
+    }
   }
+  return defaults;
 }
 
 absl::Status Parse(CLI::App* app, std::vector<std::string> words) {
@@ -73,15 +78,16 @@ std::string MegabytesOf(int64_t bytes, absl::string_view what) {
   return absl::StrCat(Format("%.0f MB of ", static_cast<double>(bytes) * 1e-6), what);
 }
 
-absl::StatusOr<MemoryPlan> PlanOf(EngineOptions options, int64_t memory_bytes) {
+// Fetches models of a hub that are not here.
+absl::StatusOr<EngineOptions> WithPaths(EngineOptions options) {
+  RETURN_IF_ERROR(FetchIfMissing(options.target));
+  RETURN_IF_ERROR(FetchIfMissing(options.draft));
   RETURN_IF_ERROR(ResolveModels(&options));
-  return PlanMemory(options, memory_bytes);
+  return options;
 }
 
 absl::StatusOr<LoadedPair> Load(const ModelFlags& flags, EngineOptions options,
-                                int64_t memory_bytes, const PairFailures& failures) {
-  RETURN_IF_ERROR(ResolveModels(&options));
-  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(options, memory_bytes));
+                                const MemoryPlan& plan, const PairFailures& failures) {
   if (options.kv_memory_bytes == 0) options.kv_memory_bytes = plan.cache_bytes;
   options.on_rank_failure = failures.lose_ranks;
   options.on_device_failure = failures.lose_device;
@@ -101,14 +107,15 @@ absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& 
   const auto flags = std::make_shared<ModelFlags>();
   CLI::App app("", absl::StrCat("[[", kTables, "]]"));
   flags->AddTo(&app);
-  ASSIGN_OR_RETURN(std::vector<std::string> words, WordsOfTable(&app, source, table));
-  AppendDefaults(app, serve, &words);
+  ASSIGN_OR_RETURN(const std::vector<OptionWords> own, WordsOfTable(&app, source, table));
+  std::vector<std::string> words = WordsIn(NotOverridden(DefaultsOf(app, serve), own));
+  for (std::string& word : WordsIn(own)) words.push_back(std::move(word));
   const auto named = [&](const absl::Status& status) {
     return InSource(source, InOptionNames(&app, status));
   };
   if (table.find("target") == table.end()) return named(FieldError("target", "is required"));
   if (absl::Status status = Parse(&app, std::move(words)); !status.ok()) return named(status);
-  absl::StatusOr<EngineOptions> options = flags->engine.ToOptions();
+  absl::StatusOr<EngineOptions> options = flags->engine.ToOptions(/*are_fetched_later=*/true);
   if (!options.ok()) return named(options.status());
   if (!options->rendezvous.empty()) {
     return named(FieldError("--rendezvous", "ranks on other machines can have one model only"));
@@ -118,17 +125,20 @@ absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& 
       .name =
           flags->name.empty() ? ModelNameOf(typed.empty() ? options->target : typed) : flags->name,
       .plan = [options = *options, memory_bytes]() -> absl::StatusOr<PairMemory> {
-        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanOf(options, memory_bytes));
+        ASSIGN_OR_RETURN(const EngineOptions here, WithPaths(options));
+        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(here, memory_bytes));
         return PairMemory{.device = plan.device,
                           .bytes = plan.model_bytes + plan.cache_bytes,
                           .free_bytes = plan.free_bytes,
                           .parts = absl::StrCat(MegabytesOf(plan.model_bytes, "weights, "),
                                                 MegabytesOf(plan.cache_bytes, "caches"))};
       },
-      .load =
-          [flags, options = *options, memory_bytes](const PairFailures& failures) {
-            return Load(*flags, options, memory_bytes, failures);
-          },
+      .load = [flags, options = *options,
+               memory_bytes](const PairFailures& failures) -> absl::StatusOr<LoadedPair> {
+        ASSIGN_OR_RETURN(const EngineOptions here, WithPaths(options));
+        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(here, memory_bytes));
+        return Load(*flags, here, plan, failures);
+      },
       .max_sequences = options->max_batch + flags->max_waiting,
       .prefix_cache = options->prefix_cache,
       .is_preloaded = flags->preload,
@@ -139,13 +149,13 @@ absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& 
 
 }  // namespace
 
-PairFlags::PairFlags() {
+ServedPairFlags::ServedPairFlags() {
   engine.options.all_drafters = true;
   engine.options.warm_up = true;
   engine.options.callback_thread = CallbackThread::kEngine;  // the server's callbacks never block
 }
 
-void PairFlags::AddTo(CLI::App* app) {
+void ServedPairFlags::AddTo(CLI::App* app) {
   OptionGroup group(app);
   group.Add("--generation-config", "NAME", &generation_config,
             "Default sampling parameters of requests: auto, those of the model's "

@@ -18,8 +18,8 @@ class App;
 namespace tandem {
 
 // The options of a served pair, as typed on the command line or in a table.
-struct PairFlags {
-  PairFlags();
+struct ServedPairFlags {
+  ServedPairFlags();
 
   EngineFlags engine;
   int max_waiting = 64;

@@ -24,7 +24,7 @@ class ModelList : public ::testing::Test {
   absl::StatusOr<std::vector<PairSource>> Read(const std::string& text,
                                                std::vector<std::string> words = {}) {
     folder_.Write("models.toml", text);
-    PairFlags flags;
+    ServedPairFlags flags;
     CLI::App serve;
     flags.AddTo(&serve);
     serve.parse(std::move(words));

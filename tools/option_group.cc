@@ -34,6 +34,18 @@ std::string SizeText(int64_t bytes) {
   return absl::StrCat(bytes, unit > 0 ? kUnits.substr(unit - 1, 1) : "");
 }
 
+std::string WithoutName(const std::string& name, const absl::Status& status) {
+  return std::string(absl::StripPrefix(status.message(), absl::StrCat(name, ": ")));
+}
+
+void AllowOneOf(CLI::App* app, std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
+    for (const char* const other : names) {
+      if (other != name) app->get_option(name)->excludes(other);
+    }
+  }
+}
+
 CLI::Option* OptionGroup::AddParsed(const std::string& names, const char* value, std::string help,
                                     const std::string& otherwise, const Parse& parse) {
   if (!otherwise.empty() && !absl::EndsWith(help, "]"))
@@ -41,13 +53,9 @@ CLI::Option* OptionGroup::AddParsed(const std::string& names, const char* value,
   CLI::Option* const option = app_->add_option_function<std::string>(
       names, [](const std::string&) {}, help);
   option->type_name(value)->group(heading_);
-  // CLI11 uses the text that a check returns as the error, and puts the option's name before it.
   return option->check([parse, option](const std::string& text) {
     const std::string name = option->get_name();
-    const absl::Status status = parse(name, text);
-    absl::string_view error = status.message();
-    absl::ConsumePrefix(&error, absl::StrCat(name, ": "));
-    return std::string(error);
+    return WithoutName(name, parse(name, text));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -64,6 +65,12 @@ absl::Status SetFromText(absl::string_view field, const std::string& text, const
   return absl::OkStatus();
 }
 
+// Lets a command line have at most one of these options of `app`.
+void AllowOneOf(CLI::App* app, std::initializer_list<const char*> names);
+
+// The text that a check of CLI11 returns for `status`: CLI11 puts the option's name before it.
+std::string WithoutName(const std::string& name, const absl::Status& status);
+
 class OptionGroup {
  public:
   // Adds options to `app` under a heading of its help. `app` must not outlive the variables.
@@ -114,12 +121,19 @@ class OptionGroup {
                        return WithField(parsed.status(), option);
                      });
   }
-  // A list collects the values of repeated options; with `separator` one word may hold several.
+  // A list collects the values of repeated options, or with `separator` those of one word.
   template <typename Element>
   CLI::Option* Add(const std::string& names, const char* value, std::vector<Element>* target,
                    std::string help, char separator = '\0') {
     CLI::Option* const option = app_->add_option(names, *target, help);
     option->type_name(value)->group(heading_);
+    if constexpr (std::is_arithmetic_v<Element>) {
+      option->check([option](const std::string& text) {
+        Element element{};
+        const std::string name = option->get_name();
+        return WithoutName(name, SetFromText(name, text, Limits{}, &element));
+      });
+    }
     return separator == '\0' ? option : option->delimiter(separator);
   }
   // Reverses *target.

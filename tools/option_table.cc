@@ -1,5 +1,8 @@
 #include "tools/option_table.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "CLI/CLI.hpp"
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -21,16 +24,59 @@ absl::Status MustBe(absl::string_view name, absl::string_view allowed, const Jso
   return FieldError(name, absl::StrCat("must be ", allowed, ", got ", Shown(value)));
 }
 
-// As WordsOfEntry, with errors that name the option as a command line does.
-absl::StatusOr<OptionWords> Entry(const CLI::App* command, const std::string& key,
-                                  const JsonValue& value) {
+bool Excludes(const CLI::Option* option, const CLI::Option* other) {
+  return absl::c_linear_search(option->get_excludes(), other);
+}
+
+}  // namespace
+
+std::vector<std::string> WordsIn(const std::vector<OptionWords>& entries) {
+  std::vector<std::string> words;
+  for (const OptionWords& entry : entries) absl::c_copy(entry.words, std::back_inserter(words));
+  return words;
+}
+
+std::vector<OptionWords> NotOverridden(std::vector<OptionWords> lower,
+                                       const std::vector<OptionWords>& higher) {
+  const auto is_overridden = [&](const OptionWords& entry) {
+    return absl::c_any_of(higher, [&](const OptionWords& other) {
+      return entry.option != nullptr && other.option != nullptr &&
+             (other.option == entry.option || Excludes(other.option, entry.option));
+    });
+  };
+  lower.erase(std::remove_if(lower.begin(), lower.end(), is_overridden), lower.end());
+  return lower;
+}
+
+absl::Status InSource(absl::string_view source, const absl::Status& status) {
+  absl::string_view message = status.message();
+  absl::ConsumePrefix(&message, "--");
+  return absl::Status(status.code(), absl::StrCat(source, ": ", message));
+}
+
+absl::Status InSource(const std::vector<OptionWords>& entries, const absl::Status& status) {
+  const absl::string_view message = status.message();
+  const absl::string_view name = message.substr(0, message.find_first_of(": ="));
+  for (const OptionWords& entry : entries) {
+    if (entry.source.empty() || entry.option->get_name() != name) continue;
+    return absl::Status(status.code(), absl::StrCat(entry.source, message.substr(name.size())));
+  }
+  return status;
+}
+
+absl::StatusOr<const CLI::Option*> OptionOfKey(const CLI::App* command, const std::string& key) {
   const std::string typed = absl::StrCat("--", absl::StrReplaceAll(key, {{"_", "-"}}));
   ASSIGN_OR_RETURN(const std::string name, InOwnNames(command, typed));
   const CLI::Option* const option = FindOption(command, name);
-  if (option == nullptr || absl::c_linear_search(kOnlyTyped, name)) {
-    return absl::InvalidArgumentError(NoSuchOption(command, typed));
-  }
-  OptionWords entry = {.option = option, .words = {}};
+  if (option != nullptr && !absl::c_linear_search(kOnlyTyped, name)) return option;
+  return absl::InvalidArgumentError(NoSuchOption(command, typed));
+}
+
+absl::StatusOr<OptionWords> WordsOfEntry(const CLI::App* command, const std::string& key,
+                                         const JsonValue& value) {
+  ASSIGN_OR_RETURN(const CLI::Option* const option, OptionOfKey(command, key));
+  const std::string name = option->get_name();
+  OptionWords entry = {.option = option};
   if (option->get_items_expected_max() == 0) {
     if (!value.is_boolean()) return MustBe(name, "true or false", value);
     if (value.get<bool>()) entry.words = {name};
@@ -48,35 +94,22 @@ absl::StatusOr<OptionWords> Entry(const CLI::App* command, const std::string& ke
   return entry;
 }
 
-}  // namespace
-
-absl::Status InSource(absl::string_view source, const absl::Status& status) {
-  absl::string_view message = status.message();
-  absl::ConsumePrefix(&message, "--");
-  return absl::Status(status.code(), absl::StrCat(source, ": ", message));
-}
-
-absl::StatusOr<OptionWords> WordsOfEntry(const CLI::App* command, absl::string_view source,
-                                         const std::string& key, const JsonValue& value) {
-  absl::StatusOr<OptionWords> entry = Entry(command, key, value);
-  if (!entry.ok()) return InSource(source, entry.status());
-  return entry;
-}
-
-absl::StatusOr<std::vector<std::string>> WordsOfTable(const CLI::App* command,
+absl::StatusOr<std::vector<OptionWords>> WordsOfTable(const CLI::App* command,
                                                       absl::string_view source,
                                                       const JsonValue& table) {
-  std::vector<std::string> words;
-  std::vector<const CLI::Option*> options;
+  std::vector<OptionWords> entries;
   for (const auto& [key, value] : table.items()) {
-    ASSIGN_OR_RETURN(const OptionWords entry, WordsOfEntry(command, source, key, value));
-    if (absl::c_linear_search(options, entry.option)) {
-      return InSource(source, FieldError(entry.option->get_name(), "is given twice"));
+    absl::StatusOr<OptionWords> entry = WordsOfEntry(command, key, value);
+    if (!entry.ok()) return InSource(source, entry.status());
+    const std::string name = entry->option->get_name();
+    for (const OptionWords& other : entries) {
+      if (other.option == entry->option)
+        return InSource(source, FieldError(name, "is given twice"));
     }
-    options.push_back(entry.option);
-    absl::c_copy(entry.words, std::back_inserter(words));
+    entry->source = absl::StrCat(source, ": ", absl::StripPrefix(name, "--"));
+    entries.push_back(*std::move(entry));
   }
-  return words;
+  return entries;
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/json_value.h"
@@ -27,9 +28,15 @@ class OptionTable : public testing::Test {
     }
     serve_->add_option("--stop", list_);
     serve_->add_flag("--json");
+    serve_->add_option("--key", text_);
+    serve_->add_option("--key-file", text_)->excludes("--key");
   }
 
   absl::StatusOr<std::vector<std::string>> WordsOf(const std::string& json) const {
+    ASSIGN_OR_RETURN(const std::vector<OptionWords> entries, EntriesOf(json));
+    return WordsIn(entries);
+  }
+  absl::StatusOr<std::vector<OptionWords>> EntriesOf(const std::string& json) const {
     return WordsOfTable(serve_, "f.toml: serve", JsonValue::parse(json));
   }
   std::string ErrorOf(const std::string& json) const {
@@ -86,7 +93,31 @@ TEST_F(OptionTable, ErrorsNameTheSourceAndTheKey) {
   }
 }
 
+TEST_F(OptionTable, IsOverriddenByOptionsAndThoseThatExcludeThem) {
+  const auto left = [&](const std::string& lower, const std::string& higher) {
+    return WordsIn(NotOverridden(*EntriesOf(lower), *EntriesOf(higher)));
+  };
+  const std::string all = R"({"stop": ["a", "b"], "json": true, "key_file": "f", "target": "m"})";
+  EXPECT_THAT(left(all, R"({"stop": "c"})"),
+              ElementsAre("--json", "--key-file", "f", "--target", "m"));
+  EXPECT_THAT(left(all, R"({"stop": [], "json": false, "target": "n"})"),
+              ElementsAre("--key-file", "f"));
+  EXPECT_THAT(left(all, R"({"json": true, "stop": "c", "key": "k"})"),
+              ElementsAre("--target", "m"));
+  EXPECT_THAT(left(R"({"key": "k"})", R"({"key-file": "f"})"), IsEmpty());
+  const std::vector<OptionWords> others = {{.words = {"a"}}};
+  EXPECT_THAT(WordsIn(NotOverridden(others, others)), ElementsAre("a"));
+}
+
 TEST_F(OptionTable, NamesItselfInErrorsOfTheParser) {
+  const auto entries = *EntriesOf(R"({"draft-max": 4})");
+  const auto named = [&](const char* error) {
+    return std::string(InSource(entries, absl::InvalidArgumentError(error)).message());
+  };
+  EXPECT_EQ(named("--draft-tokens: must be"), "f.toml: serve: draft-tokens: must be");
+  EXPECT_EQ(named("--draft-tokens excludes"), "f.toml: serve: draft-tokens excludes");
+  EXPECT_EQ(named("--draft: must be"), "--draft: must be");
+  EXPECT_EQ(named("no --draft-tokens"), "no --draft-tokens");
   const absl::Status status =
       InSource("f.toml", absl::InvalidArgumentError("--draft-tokens: must be auto, got x"));
   EXPECT_EQ(status.message(), "f.toml: draft-tokens: must be auto, got x");

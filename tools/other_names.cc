@@ -95,27 +95,31 @@ absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::strin
   return word;
 }
 
-absl::StatusOr<std::vector<std::string>> WordsOf(const CLI::App* program, int argc,
-                                                 const char* const* argv) {
-  const CLI::App* command = program;
-  std::vector<std::string> words;
+absl::StatusOr<TypedWords> WordsOf(const CLI::App* program, const std::vector<std::string>& words) {
+  TypedWords typed = {.command = program};
   bool has_options = true;
-  bool is_value = false;
-  for (int i = 1; i < argc; ++i) {
-    std::string& word = words.emplace_back(argv[i]);
-    if (is_value || !has_options) {
-      is_value = false;
-    } else if (word == "--") {
+  for (size_t i = 0; i < words.size(); ++i) {
+    OptionWords& entry = typed.entries.emplace_back(OptionWords{.words = {words[i]}});
+    std::string& word = entry.words.front();
+    if (!has_options) continue;
+    if (word == "--") {
       has_options = false;
     } else if (absl::StartsWith(word, "-")) {
-      ASSIGN_OR_RETURN(word, InOwnNames(command, word));
-      const CLI::Option* const option = FindOption(command, word);  // null for --option=value
-      is_value = option != nullptr && option->get_items_expected_min() > 0;
-    } else if (const CLI::App* const named = FindCommand(command, word)) {
-      command = named;
+      ASSIGN_OR_RETURN(word, InOwnNames(typed.command, word));
+      // --option, --option=value, -o or -ovalue
+      const bool is_long = absl::StartsWith(word, "--");
+      const size_t end = is_long ? std::min(word.find('='), word.size()) : 2;
+      entry.option = FindOption(typed.command, word.substr(0, end));
+      const bool has_value = word.size() > end + (is_long ? 1 : 0);
+      const bool needs_value =
+          entry.option != nullptr && entry.option->get_items_expected_min() > 0;
+      if (needs_value && !has_value && i + 1 < words.size()) entry.words.push_back(words[++i]);
+    } else if (const CLI::App* const named = FindCommand(typed.command, word)) {
+      typed.command = named;
+      typed.num_before = typed.entries.size();
     }
   }
-  return words;
+  return typed;
 }
 
 }  // namespace tandem

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -31,9 +34,8 @@ class OtherNames : public testing::Test {
   }
 
   absl::StatusOr<Words> WordsOf(const Words& words) const {
-    std::vector<const char*> argv = {"tandem"};
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    return tandem::WordsOf(&app_, static_cast<int>(argv.size()), argv.data());
+    ASSIGN_OR_RETURN(const TypedWords typed, tandem::WordsOf(&app_, words));
+    return WordsIn(typed.entries);
   }
   void ExpectWords(const Words& words, const Words& expected) const {
     const auto found = WordsOf(words);
@@ -41,7 +43,7 @@ class OtherNames : public testing::Test {
     EXPECT_THAT(*found, ElementsAreArray(expected));
   }
 
- private:
+ protected:
   CLI::App app_{"", "tandem"};
   std::string text_;
 };
@@ -67,6 +69,24 @@ TEST_F(OtherNames, StayInValues) {
   ExpectWords({"--log-level", "generate", "generate", "-t", "1"},
               {"--log-level", "generate", "generate", "--threads", "1"});
   ExpectWords({"generate", "--", "-t", "-hf"}, {"generate", "--", "-t", "-hf"});
+}
+
+TEST_F(OtherNames, ComeWithTheValuesOfTheOptions) {
+  const TypedWords typed =
+      *tandem::WordsOf(&app_, {"--log-level", "off", "generate", "--temp=0", "-md", "a",
+                               "--seed=", "1", "-ma", "--json", "-t"});
+  EXPECT_EQ(typed.command->get_name(), "generate");
+  EXPECT_EQ(typed.num_before, 2u);
+  std::vector<std::string> found;
+  for (const OptionWords& entry : typed.entries) {
+    found.push_back(absl::StrCat(entry.option == nullptr ? "" : entry.option->get_name(), "|",
+                                 absl::StrJoin(entry.words, " ")));
+  }
+  EXPECT_THAT(found, ElementsAreArray({"--log-level|--log-level off", "|generate",
+                                       "--temperature|--temperature=0", "--draft|--draft a",
+                                       "--seed|--seed= 1", "--target|-ma", "--json|--json",
+                                       "--threads|--threads"}));
+  EXPECT_EQ(tandem::WordsOf(&app_, {"--log-level", "off"})->command, &app_);
 }
 
 TEST_F(OtherNames, WithoutAnOptionGetAdvice) {

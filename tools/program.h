@@ -23,10 +23,10 @@ class Program {
 
   CLI::App* app() { return &app_; }
 
-  // Parses a command line, which WordsOf (tools/other_names.h) has given. Returns the text to print
-  // in place of a run for --help, --version or no command, and nothing if command() is to be run.
-  // INVALID_ARGUMENT says what is wrong, as Explained (tools/command_line.h) does. The command has
-  // not checked its options yet.
+  // Parses a command line, which WithSettings (tools/settings.h) has completed. Returns the text to
+  // print in place of a run for --help, --version or no command, and nothing if command() is to be
+  // run. INVALID_ARGUMENT says what is wrong, as Explained (tools/command_line.h) does. The command
+  // has not checked its options yet.
   absl::StatusOr<std::optional<std::string>> Parse(const std::vector<std::string>& words);
 
   // The command that was parsed. REQUIRES: Parse has returned nothing.
@@ -36,6 +36,7 @@ class Program {
  private:
   CLI::App app_;
   std::string log_level_ = "info";
+  std::string config_;  // which WithSettings (tools/settings.h) reads before the parse
   std::vector<Command> commands_;
 };
 

@@ -66,6 +66,7 @@ void ConstraintFlags::AddTo(CLI::App* app) {
             "which the JSON then has",
             OneOf{{"masked", "conditional"}});
   group.Add("--grammar", "F", &grammar, "The output matches the rule root of this EBNF grammar");
+  AllowOneOf(app, {"--json-schema", "--regex", "--choice", "--grammar"});
 }
 
 std::string ConstraintFlags::Name() const {
@@ -78,18 +79,12 @@ std::string ConstraintFlags::Name() const {
 }
 
 absl::StatusOr<std::optional<OutputConstraint>> ConstraintFlags::Read() const {
-  const int num_given =
-      json_schema.has_value() + regex.has_value() + grammar.has_value() + !choices.empty();
-  if (num_given > 1) {
-    return absl::InvalidArgumentError(
-        "--json-schema, --regex, --choice, --grammar: only one of them may be given");
-  }
   const bool is_choice = json_schema.has_value() || !choices.empty();
   if (law() == ChoiceLaw::kConditional && !is_choice) {
     return absl::InvalidArgumentError(
         "--choice-law: conditional needs --choice, or --json-schema with an enum of strings");
   }
-  if (num_given == 0) return std::nullopt;
+  if (Name().empty()) return std::nullopt;
   OutputConstraint constraint;
   absl::StatusOr<std::string> text = regex.value_or("");
   if (json_schema.has_value()) {

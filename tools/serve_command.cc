@@ -45,7 +45,7 @@ namespace {
 struct ServeFlags {
   ServeFlags() { pair.engine.prefers_real_pair = true; }
 
-  PairFlags pair;
+  ServedPairFlags pair;
   std::string models;         // a file with several pairs
   int64_t models_memory = 0;  // 0: kShareOfModels of the free memory
   ServerOptions server;

@@ -62,9 +62,9 @@ struct PairSet::Entry {
   PairMemory memory{};               // of the last load
   int num_leases = 0;
   Instant last_used;
-  std::vector<Waiter> waiting{};                // for the load
-  std::vector<Waiter> waiting_for_end{};        // for the unload
-  JsonValue description = JsonValue::object();  // of the model, since the first load
+  std::vector<std::pair<Use, Waiter>> waiting{};  // for the load
+  std::vector<Waiter> waiting_for_end{};          // for the unload
+  JsonValue description = JsonValue::object();    // of the model, since the first load
   bool is_awaited_at_start = false;
   PairCounts counts{};
 };

@@ -14,6 +14,7 @@
 #include "tools/bench/bench_commands.h"
 #include "tools/command_line.h"
 #include "tools/help_text.h"
+#include "tools/option_group.h"
 #include "tools/report.h"
 
 namespace tandem {
@@ -23,9 +24,7 @@ using Json = JsonValue;
 namespace {
 
 // Makes `option` a list: one word with commas.
-CLI::Option* AsList(CLI::Option* option) {
-  return option->delimiter(',')->allow_extra_args(false)->type_name("LIST");
-}
+CLI::Option* AsList(CLI::Option* option) { return option->delimiter(',')->type_name("LIST"); }
 
 }  // namespace
 
@@ -37,7 +36,9 @@ CLI::Option* AddNumbers(CLI::App* app, const std::string& name, std::vector<int>
 
 CLI::Option* AddNames(CLI::App* app, const std::string& name, std::vector<std::string>* names,
                       const std::string& text, const std::vector<std::string>& allowed) {
-  return AsList(app->add_option(name, *names, text))->check(CLI::IsMember(allowed).description(""));
+  return AsList(app->add_option(name, *names, text))->check([=](const std::string& text) {
+    return WithoutName(name, CheckOneOf(name, text, {allowed}));
+  });
 }
 
 int ThreadsOf(const EngineOptions& options) {

@@ -268,10 +268,10 @@ absl::Status CheckArguments(const Words& words, bool may_lack) {
   if (!words.empty() && StandsForAny(words[0])) {
     return CheckOptionsOfAnyCommand(program.app(), words);
   }
-  std::vector<const char*> argv = {"tandem"};
-  for (const Word& word : words) argv.push_back(word.text.c_str());
-  const auto own = WordsOf(program.app(), static_cast<int>(argv.size()), argv.data());
-  if (!own.ok()) return own.status();
+  std::vector<std::string> typed;
+  for (const Word& word : words) typed.push_back(word.text);
+  ASSIGN_OR_RETURN(const TypedWords named, WordsOf(program.app(), typed));
+  const std::vector<std::string> own = WordsIn(named.entries);
   const CLI::App* command = program.app();
   const CLI::Option* open = nullptr;  // its value is next
   std::vector<std::string> given;
@@ -279,7 +279,7 @@ absl::Status CheckArguments(const Words& words, bool may_lack) {
   bool has_all_values = true;
   size_t num_commands = 0;
   for (size_t i = 0; i < words.size(); ++i) {
-    std::string word = (*own)[i];
+    std::string word = own[i];
     if (open != nullptr) {
       if (StandsForAny(words[i])) {
         word = AcceptAny(open);
