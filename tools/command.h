@@ -47,6 +47,8 @@ Command AddProveCommand(CLI::App* program);
 Command AddServeCommand(CLI::App* program);
 Command AddRankCommand(CLI::App* program);
 Command AddHelpCommand(CLI::App* program);
+Command AddCompletionCommand(CLI::App* program);
+Command AddCompleteCommand(CLI::App* program);  // in tools/completion_command.cc
 
 }  // namespace tandem
 
