@@ -62,8 +62,8 @@ TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
       {{"generate", "--temprature=3"},
        "--temprature: no such option of `tandem generate`, did you mean "},
       {{"generate", "-ngl", "99"}, "-ngl: no such option of `tandem generate`: --device cuda:0 "},
-      {{"generate", "-hf", "a/b"}, "-hf: no such option of `tandem generate`: `tandem fetch` "},
-      {{"-hf", "a/b"}, "-hf: no such option of `tandem`: `tandem fetch` "},
+      {{"generate", "-hff", "a"}, "-hff: no such option of `tandem generate`: name the file "},
+      {{"-hf", "a/b"}, "-hf: no such option of `tandem`; see"},
       {{"generate", "-x"}, "-x: no such option of `tandem generate`; see"},
       {{"generate", "a"}, "a: `tandem generate` does not take this argument; see"},
       {{"tokenize"}, "--tokenizer is required; see `tandem tokenize --help`"}};
@@ -71,6 +71,23 @@ TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
     const ProgramRun run = RunProgram(words);
     ExpectRefused(run, {kExitWrongLine});
     EXPECT_THAT(run.err, HasSubstr(message));
+  }
+}
+
+// A model that cannot be fetched is not a wrong command line.
+TEST(CommandLine, FetchesModelsOfAHubUnlessItIsOffline) {
+  const std::string script = R"(HF_ENDPOINT=http://127.0.0.1:1 exec "$0" "$@")";
+  for (const Words& words :
+       {Words{"generate", "-hf", "a/b", "-p", "c"}, Words{"inspect", "a/b"}, Words{"fetch", "a/b"},
+        Words{"pair", "storyteller-7m", "a/b"}, Words{"tokenize", "-m", "a/b", "--text", "c"}}) {
+    const ProgramRun run = RunScript(script, words);
+    ExpectRefused(run, {kExitFailed});
+    EXPECT_THAT(run.err,
+                HasSubstr("a/b: is not here, and the hub cannot be asked for it: http://"));
+    const ProgramRun offline = RunScript(script, Joined(words, {"--offline"}));
+    ExpectRefused(offline, {kExitFailed});
+    EXPECT_THAT(offline.err, HasSubstr("fetch"));
+    EXPECT_THAT(offline.err, Not(HasSubstr("127.0.0.1")));
   }
 }
 
