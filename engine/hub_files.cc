@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/format.h"
+#include "base/status_macros.h"
 
 namespace tandem {
 namespace {
@@ -240,9 +241,8 @@ absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubF
 }
 
 std::string DecimalSize(int64_t bytes) {
-  const bool is_large = bytes >= 1'000'000'000;
-  return Format(is_large ? "%.2f GB" : "%.1f MB",
-                static_cast<double>(bytes) * (is_large ? 1e-9 : 1e-6));
+  const auto size = static_cast<double>(bytes);
+  return size < 1e9 ? Format("%.1f MB", size * 1e-6) : Format("%.2f GB", size * 1e-9);
 }
 
 }  // namespace tandem

@@ -13,7 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST(HubName, HasARepositoryARevisionAndAChoice) {
   const HubName plain = *HubName::Parse("Qwen/Qwen3-0.6B");
