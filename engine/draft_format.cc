@@ -22,38 +22,60 @@ namespace {
 // the next start.
 constexpr double kMinBytes = 64 << 20;
 constexpr double kBitsOfInt4 = 4.5;  // q4_k
-// The expected acceptance of an unknown draft (draft/policy/acceptance_estimate.cc), and the
-// fraction of it that remains with four bits.
-constexpr double kAcceptance = 0.7;
+// The fraction of the acceptance that remains with four bits.
 constexpr double kKeptByInt4 = 0.97;
 constexpr double kWorthPacking = 1.02;  // factor by which the gain must rise
 
-// The gain of a draft whose tokens are all kept with the same probability.
-double Gain(double acceptance, double step, bool in_one_pass) {
-  double kept = 1.0;
-  return BestRoundGain(step, in_one_pass, [&](int /*k*/) { return kept *= acceptance; });
-}
-
-}  // namespace
-
-absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
-                                              const std::string& path) {
+// Calls visit(tensor, view, share read by a step) for each tensor of the model at `path`.
+template <typename Visit>
+absl::Status VisitTensors(const EngineOptions& options, const std::string& path,
+                          const Visit& visit) {
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path, options.allow_unknown_config));
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
                    ArrangeWeights(std::move(stored), config));
+  for (const TensorSpec& tensor : TensorsOf(config)) {
+    ASSIGN_OR_RETURN(const ConstMatrixView view, weights->Describe(tensor.name, tensor.shape));
+    visit(tensor, view, ShareRead(tensor, config));
+  }
+  return absl::OkStatus();
+}
+
+double BytesOf(const ConstMatrixView& view) {
+  return view.rows * static_cast<double>(RowBytes(view.dtype, view.cols));
+}
+
+}  // namespace
+
+double ExpectedGain(double acceptance, double step, bool in_one_pass) {
+  double kept = 1.0;
+  return BestRoundGain(step, in_one_pass, [&](int /*k*/) { return kept *= acceptance; });
+}
+
+absl::StatusOr<double> BytesReadPerPass(const EngineOptions& options, const std::string& path) {
+  double bytes = 0.0;
+  RETURN_IF_ERROR(VisitTensors(options, path,
+                               [&](const TensorSpec&, const ConstMatrixView& view, double share) {
+                                 bytes += share * BytesOf(view);
+                               }));
+  return bytes;
+}
+
+absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
+                                              const std::string& path) {
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path, options.allow_unknown_config));
   DraftMatrices matrices;
   matrices.in_one_pass = DraftsInOnePass(options, config);
   double num_weights = 0.0;
-  for (const TensorSpec& tensor : TensorsOf(config)) {
-    const bool is_counted = tensor.role == TensorRole::kExpert ||
-                            (tensor.role == TensorRole::kMatrix && tensor.name != "lm_head.weight");
-    if (!is_counted) continue;
-    ASSIGN_OR_RETURN(const ConstMatrixView view, weights->Describe(tensor.name, tensor.shape));
-    const double share = ShareRead(tensor, config);
-    num_weights += share * static_cast<double>(tensor.num_elements());
-    matrices.bytes += share * view.rows * static_cast<double>(RowBytes(view.dtype, view.cols));
-  }
+  RETURN_IF_ERROR(VisitTensors(
+      options, path, [&](const TensorSpec& tensor, const ConstMatrixView& view, double share) {
+        const bool is_counted =
+            tensor.role == TensorRole::kExpert ||
+            (tensor.role == TensorRole::kMatrix && tensor.name != "lm_head.weight");
+        if (!is_counted) return;
+        num_weights += share * static_cast<double>(tensor.num_elements());
+        matrices.bytes += share * BytesOf(view);
+      }));
   if (num_weights > 0.0) matrices.bits_per_weight = 8.0 * matrices.bytes / num_weights;
   return matrices;
 }
@@ -69,9 +91,10 @@ Quantization ChooseDraftFormat(const DraftMatrices& matrices, double target_byte
   if (has_exact_activations || matrices.bytes < kMinBytes) return Quantization::kNone;
   if (matrices.bits_per_weight <= kBitsOfInt4) return Quantization::kNone;
   const double step = matrices.bytes / target_bytes;
-  const double as_it_is = Gain(kAcceptance, step, matrices.in_one_pass);
+  const double as_it_is = ExpectedGain(kUsualAcceptance, step, matrices.in_one_pass);
   const double step_of_int4 = step * kBitsOfInt4 / matrices.bits_per_weight;
-  const double as_int4 = Gain(kAcceptance * kKeptByInt4, step_of_int4, matrices.in_one_pass);
+  const double as_int4 =
+      ExpectedGain(kUsualAcceptance * kKeptByInt4, step_of_int4, matrices.in_one_pass);
   return as_int4 > kWorthPacking * as_it_is ? Quantization::kInt4 : Quantization::kNone;
 }
 

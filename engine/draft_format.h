@@ -20,6 +20,16 @@ struct DraftMatrices {
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
                                               const std::string& path);
 
+// Returns the bytes that a pass of one row of the model at `path` reads. Reads only descriptions.
+absl::StatusOr<double> BytesReadPerPass(const EngineOptions& options, const std::string& path);
+
+// The gain of a draft whose tokens are all kept with the same probability, in expectation: times
+// plain decoding at the best number of draft tokens. `step`: the cost of a pass of the draft, in
+// plain passes; `in_one_pass`: whether one such pass proposes all tokens.
+double ExpectedGain(double acceptance, double step, bool in_one_pass);
+// The acceptance to expect of an unknown draft (draft/policy/acceptance_estimate.cc).
+inline constexpr double kUsualAcceptance = 0.7;
+
 // Returns the format in which a self draft ("self", "self:FORMAT") has the target's weights.
 // INVALID_ARGUMENT naming the field `draft` for other names of formats.
 absl::StatusOr<Quantization> SelfDraftFormat(absl::string_view draft);

@@ -6,8 +6,11 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/environment.h"
 #include "base/mapped_file.h"
 #include "base/status_macros.h"
@@ -15,6 +18,8 @@
 namespace tandem {
 
 namespace fs = std::filesystem;
+
+constexpr char kPrefix[] = "models--";
 
 absl::StatusOr<std::string> HubHome() {
   if (std::string home = EnvironmentVariable("HF_HOME"); !home.empty()) return home;
@@ -36,7 +41,7 @@ absl::StatusOr<std::string> HubCache() {
 }
 
 std::string HubFolderName(const HubName& name) {
-  return absl::StrCat("models--", absl::StrReplaceAll(name.repository, {{"/", "--"}}));
+  return absl::StrCat(kPrefix, absl::StrReplaceAll(name.repository, {{"/", "--"}}));
 }
 
 bool IsCommit(const std::string& revision) {
@@ -44,7 +49,10 @@ bool IsCommit(const std::string& revision) {
          absl::c_all_of(revision, [](unsigned char c) { return absl::ascii_isxdigit(c); });
 }
 
-absl::StatusOr<std::string> ModelInHubCache(const HubName& name) {
+namespace {
+
+// The folder of a repository's files at a revision.
+absl::StatusOr<fs::path> SnapshotOf(const HubName& name) {
   ASSIGN_OR_RETURN(const std::string cache, HubCache());
   const fs::path folder = fs::path(cache) / HubFolderName(name);
   std::string commit = name.revision;
@@ -55,7 +63,11 @@ absl::StatusOr<std::string> ModelInHubCache(const HubName& name) {
       return absl::NotFoundError(absl::StrCat(name.Text(), ": has no commit in the cache"));
     }
   }
-  const fs::path snapshot = folder / "snapshots" / commit;
+  return folder / "snapshots" / commit;
+}
+
+// The files of a snapshot that are here.
+std::vector<HubFile> FilesIn(const fs::path& snapshot) {
   std::vector<HubFile> files;
   std::error_code error;
   for (fs::recursive_directory_iterator it(snapshot, error), end; !error && it != end;
@@ -66,8 +78,40 @@ absl::StatusOr<std::string> ModelInHubCache(const HubName& name) {
     files.push_back({.name = fs::path(it->path()).lexically_relative(snapshot).generic_string(),
                      .bytes = bytes});
   }
-  ASSIGN_OR_RETURN(const HubModel model, ChooseModel(name, files));
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ModelInHubCache(const HubName& name) {
+  ASSIGN_OR_RETURN(const fs::path snapshot, SnapshotOf(name));
+  ASSIGN_OR_RETURN(const HubModel model, ChooseModel(name, FilesIn(snapshot)));
   return (model.path.empty() ? snapshot : snapshot / model.path).string();
+}
+
+std::vector<std::string> ModelsInHubCache() {
+  std::vector<std::string> models;
+  const absl::StatusOr<std::string> cache = HubCache();
+  if (!cache.ok()) return models;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(*cache, error)) {
+    absl::string_view folder = entry.path().filename().native();
+    if (!absl::ConsumePrefix(&folder, kPrefix)) continue;
+    HubName name{.repository = absl::StrReplaceAll(folder, {{"--", "/"}})};
+    const absl::StatusOr<fs::path> snapshot = SnapshotOf(name);
+    if (!snapshot.ok()) continue;
+    if (absl::StatusOr<std::string> path = ModelInHubCache(name); path.ok()) {
+      models.push_back(*path);
+      continue;
+    }
+    for (const HubFile& file : FilesIn(*snapshot)) {  // several GGUF files, or parts of one
+      name.choice = file.name;
+      const absl::StatusOr<std::string> path = ModelInHubCache(name);
+      if (path.ok() && absl::EndsWith(*path, file.name)) models.push_back(*path);
+    }
+  }
+  absl::c_sort(models);
+  return models;
 }
 
 }  // namespace tandem

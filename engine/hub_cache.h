@@ -6,6 +6,7 @@
 #define TANDEM_ENGINE_HUB_CACHE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/hub_files.h"
@@ -25,6 +26,9 @@ bool IsCommit(const std::string& revision);
 // The path of a model whose files are all in the cache: a GGUF file, or a folder. NOT_FOUND
 // otherwise; INVALID_ARGUMENT if several models are there and none is chosen.
 absl::StatusOr<std::string> ModelInHubCache(const HubName& name);
+
+// The paths of all models in the cache, of the newest commit of `main`.
+std::vector<std::string> ModelsInHubCache();
 
 }  // namespace tandem
 

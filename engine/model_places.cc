@@ -11,6 +11,7 @@
 #include "base/named_values.h"
 #include "base/status_macros.h"
 #include "engine/hub_cache.h"
+#include "engine/known_drafts.h"
 
 namespace tandem {
 namespace {
@@ -174,6 +175,9 @@ absl::Status ResolveModels(EngineOptions* options) {
   const bool has_use = options->drafter == DrafterKind::kAuto || HasModel(options->drafter);
   if (pair.has_value() && draft.empty() && has_use && ShippedModel(pair->draft).has_value()) {
     draft = pair->DraftFor(options->tensor_parallel);
+  }
+  if (draft == kAutoDraft) {
+    draft = has_use ? ChooseKnownDraft(options->target, target, options->tensor_parallel == 1) : "";
   }
   if (!IsSelfDraft(draft)) {
     ASSIGN_OR_RETURN(draft, ModelNamed(draft));

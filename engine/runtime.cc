@@ -14,6 +14,7 @@
 #include "engine/device_memory.h"
 #include "engine/draft_format.h"
 #include "engine/draft_mask.h"
+#include "engine/known_drafts.h"
 #include "engine/record_passes.h"
 #include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
@@ -66,16 +67,6 @@ absl::Status CheckVocabularySize(const EngineOptions& options, const Runtime& ru
   return absl::InvalidArgumentError(absl::StrCat(
       options.draft, ": has no tokenizer, and cannot use its target's: vocabulary: found ", found,
       ", allowed: from ", least, " to ", most, ", for the ", least, " tokens of ", file));
-}
-
-// Whether drafts may be accepted often enough to be useful. Counts tokens longer than a byte,
-// because text consists of them. Compares with the smaller vocabulary, because common tokens are
-// few: 3,900 of Qwen2's 151,643 cover 87 % of a simple text.
-bool IsUsable(const VocabularyMap& vocabulary) {
-  constexpr int kMinShare = 8;  // an eighth
-  const VocabularyMap::Counts& counts = vocabulary.long_counts();
-  return !vocabulary.pairs().empty() &&
-         (counts.target == 0 || counts.paired * kMinShare > std::min(counts.target, counts.draft));
 }
 
 // Returns the map between the draft's and the target's tokens; null if they are the same.

@@ -91,6 +91,22 @@ TEST(CommandLine, FetchesModelsOfAHubUnlessItIsOffline) {
   }
 }
 
+TEST(CommandLine, ListsDraftsForATarget) {
+  const Json all = RunJson({"drafts", "--json"});
+  EXPECT_GT(all.size(), 10u);
+  const Json found = RunJson({"drafts", "storyteller-7m", "--json"});
+  const Json& draft = found["drafts"].at(0);
+  EXPECT_EQ(draft["draft"], "storyteller-1m");
+  EXPECT_THAT(draft["path"].get<std::string>(), HasSubstr("storyteller-1m"));
+  EXPECT_GT(draft["expected_gain"], 1.0);
+  EXPECT_LT(draft["expected_gain"], 5.0);
+  const ProgramRun run = RunProgram({"drafts", "Org/Qwen3-8B-GGUF:Q4_K_M"});
+  EXPECT_EQ(run.exit_status, 0);
+  EXPECT_THAT(run.out, HasSubstr("not here, so that no gain can be told"));
+  EXPECT_THAT(run.out, HasSubstr("`tandem fetch AngelSlim/Qwen3-8B_eagle3` fetches the first"));
+  ExpectRefused(RunProgram({"drafts", "no-such-model"}), {kExitFailed});
+}
+
 // The option names of llama.cpp.
 TEST(CommandLine, AcceptsShortNames) {
   const std::string path = GoldenModelPath("llama-gqa");

@@ -40,6 +40,7 @@ Command AddQuantizeCommand(CLI::App* program);
 Command AddKvStoreCommand(CLI::App* program);
 Command AddCacheCommand(CLI::App* program);
 Command AddPairCommand(CLI::App* program);
+Command AddDraftsCommand(CLI::App* program);
 Command AddBenchCommand(CLI::App* program);
 Command AddLabCommand(CLI::App* program);
 Command AddVerifyLosslessCommand(CLI::App* program);

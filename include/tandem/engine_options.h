@@ -105,6 +105,9 @@ struct EngineOptions {
   absl::Status Validate() const;
 };
 
+// EngineOptions::draft: the best draft that is known for the target and is on this machine, or
+// none.
+inline constexpr char kAutoDraft[] = "auto";
 // Whether EngineOptions::draft is the target itself: "self" or "self:FORMAT".
 bool IsSelfDraft(absl::string_view draft);
 

@@ -35,7 +35,8 @@ void VisitEngineOptions(const Visitor& visit) {
   visit(Parameter{"draft", "--draft", "PATH",
                   "Draft model or draft head, in the same forms (also -md). A draft without a "
                   "tokenizer uses the target's. self:FORMAT is the target's own weights in a "
-                  "format of --quantize; self is self:int4",
+                  "format of --quantize; self is self:int4. auto is the best known draft that is "
+                  "here (`tandem drafts TARGET`)",
                   "the known draft of a target given by name, else none"},
         &O::draft);
   visit(Parameter{"drafter", "--drafter", "NAME",

@@ -50,8 +50,9 @@ std::optional<PairPaths> RealPair(int ranks = 1);
 PairPaths StoryPair();
 
 // Replaces the names of models in `options` with their paths. A target given by name also sets its
-// known draft, unless a draft is given, the drafter does not use one, or it is not available. Paths
-// stay unchanged and do not set a draft, so a second call is a no-op. Errors: ModelNamed's;
+// known draft, unless a draft is given, the drafter does not use one, or it is not available. The
+// draft "auto" becomes the best known draft that is here, or none, and the log names a better one.
+// Paths stay unchanged and do not set a draft, so a second call is a no-op. Errors: ModelNamed's;
 // `options` is then unchanged.
 absl::Status ResolveModels(EngineOptions* options);
 

@@ -45,11 +45,12 @@ Program::Program(int help_width, const std::string& version)
       "Fetch nothing: use only models that are here [$HF_HUB_OFFLINE]");
   app_.fallthrough();  // before the commands are added: they inherit it
   for (const auto add :
-       {AddGenerateCommand, AddChatCommand,       AddFetchCommand,          AddTokenizeCommand,
-        AddInspectCommand,  AddMakeRandomCommand, AddQuantizeCommand,       AddPairCommand,
-        AddBenchCommand,    AddLabCommand,        AddVerifyLosslessCommand, AddProveCommand,
-        AddServeCommand,    AddKvStoreCommand,    AddCacheCommand,          AddRankCommand,
-        AddFeaturesCommand, AddHelpCommand,       AddCompletionCommand,     AddCompleteCommand}) {
+       {AddGenerateCommand, AddChatCommand,       AddFetchCommand,    AddTokenizeCommand,
+        AddInspectCommand,  AddMakeRandomCommand, AddQuantizeCommand, AddPairCommand,
+        AddDraftsCommand,   AddBenchCommand,      AddLabCommand,      AddVerifyLosslessCommand,
+        AddProveCommand,    AddServeCommand,      AddKvStoreCommand,  AddCacheCommand,
+        AddRankCommand,     AddFeaturesCommand,   AddHelpCommand,     AddCompletionCommand,
+        AddCompleteCommand}) {
     commands_.push_back(add(&app_));
   }
   Complete(&app_, &config_);
