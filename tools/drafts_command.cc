@@ -277,8 +277,7 @@ Command AddDraftsCommand(CLI::App* program) {
       ->type_name("TARGET");
   OptionGroup group(app);
   group.AddFlag("--json", &flags->json, "Print a JSON object");
-  AddExamples(app, {"tandem drafts smollm2", "tandem drafts Qwen/Qwen3-8B-GGUF:Q4_K_M",
-                    "tandem generate -m smollm2 --draft auto -p \"Hello\""});
+  AddExamples(app, {"tandem drafts smollm2", "tandem drafts Qwen/Qwen3-8B-GGUF:Q4_K_M"});
   return {
       .app = app, .check = [] { return absl::OkStatus(); }, .run = [flags] { return Run(*flags); }};
 }

@@ -373,7 +373,7 @@ Command AddServeCommand(CLI::App* program) {
   flags->pair.AddTo(app);
   models->excludes(model_name, app->get_option("--target"), app->get_option("--draft"));
   app->get_option("--unload-after")->needs(models);
-  AddExamples(app, {"tandem serve --port 8080", "tandem serve -m smollm2 --max-batch 16",
+  AddExamples(app, {"tandem serve -m smollm2 --max-batch 16 --port 8080",
                     "tandem serve --api-key-file key.txt --host 0.0.0.0",
                     "tandem serve --models models.toml --models-memory 16G"});
   return {
