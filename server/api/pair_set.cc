@@ -40,11 +40,10 @@ JsonValue DescribeModel(const ServedModel& model, const ModelInfo& target) {
           {"has_reasoning", model.reasoning.has_value()}};
 }
 
-// Prepares an engine without requests for its end. INTERNAL if a page is not free, whatever the
-// clients did.
-absl::Status EndOf(Engine* engine) {
-  engine->AwaitPackedWeights();
-  return engine->health().ok() ? engine->CheckIntegrity() : absl::OkStatus();
+// Logs an error if a page of an engine without requests is not free, whatever the clients did.
+void CheckPages(Engine* engine) {
+  const absl::Status pages = engine->health().ok() ? engine->CheckIntegrity() : absl::OkStatus();
+  if (!pages.ok()) Log(LogLevel::kError, StdView(pages.message()));
 }
 
 }  // namespace
@@ -106,12 +105,17 @@ PairSet::PairSet(PairSetOptions options)
 
 PairSet::~PairSet() {
   Stop();
-  const absl::MutexLock lock(&mutex_);
-  const auto is_unused = [this] {
-    mutex_.AssertReaderHeld();
-    return num_leases_ == 0;
-  };
-  mutex_.Await(absl::Condition(&is_unused));
+  {
+    const absl::MutexLock lock(&mutex_);
+    const auto is_unused = [this] {
+      mutex_.AssertReaderHeld();
+      return num_leases_ == 0;
+    };
+    mutex_.Await(absl::Condition(&is_unused));
+  }
+  for (const auto& entry : entries_) {
+    if (entry->engine != nullptr) CheckPages(entry->engine.get());
+  }
 }
 
 std::unique_ptr<ServedPair> PairSet::Serve(const Entry& entry, Engine* engine,
@@ -282,8 +286,8 @@ bool PairSet::UnloadOne() {
   std::unique_ptr<Engine> engine = std::move(entry->engine);
   std::unique_ptr<ServedPair> pair = std::move(entry->pair);
   Unlocked([&] {
-    const absl::Status integrity = EndOf(engine.get());
-    if (!integrity.ok()) Log(LogLevel::kError, StdView(integrity.message()));
+    engine->AwaitPackedWeights();
+    CheckPages(engine.get());
     pair.reset();
     engine.reset();
   });
@@ -350,7 +354,7 @@ bool PairSet::LoadFirst() {
   });
   if (status.ok()) {
     const std::optional<absl::Status> room = MakeRoom(*entry, *memory);
-    if (!room.has_value()) return true;  // pairs must be unloaded first
+    if (!room.has_value()) return has_changed_;  // pairs must be unloaded first
     status = *room;
   }
   queue_.pop_front();

@@ -1,6 +1,7 @@
 // Several pairs in one server.
 #include "server/api/pair_set.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -218,13 +219,20 @@ TEST_F(Several, RoomIsMadeByUnloading) {
 
 // The pair with requests finishes them first.
 TEST_F(Several, RoomIsMadeAfterRunningRequests) {
-  Start({Source("a", 80), Source("b", 80)}, 100);
+  std::atomic<int> num_plans = 0;
+  PairSource b = Source("b", 80);
+  b.plan = [plan = b.plan, &num_plans] {
+    ++num_plans;
+    return plan();
+  };
+  Start({Source("a", 80), b}, 100);
   Load("a");
   Client first(server_->port(), "/v1/completions", BodyFor("a"));
   EngineOf("a").Emit(1, "x");
   Client second(server_->port(), "/v1/completions", BodyFor("b"));
   AwaitState("a", "unloading");
-  EXPECT_EQ(StateOf("b"), "waiting");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(StateOf("b"), "waiting");
+  EXPECT_LT(num_plans, 5);  // the thread sleeps meanwhile
   EngineOf("a").End(1);
   EXPECT_EQ(first.Read().status, 200);
   AwaitState("b", "loaded");
