@@ -331,10 +331,9 @@ std::optional<absl::Status> PairSet::MakeRoom(const Entry& entry, const PairMemo
   }
   if (reached < memory.bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        Quoted(entry.source.name), " needs ", Megabytes(memory.bytes), " on ", memory.device, " (",
-        memory.parts, "), but at most ", Megabytes(std::max<int64_t>(reached, 0)),
-        " can be made free: ", Megabytes(all), " are there for models, and pinned ones hold ",
-        Megabytes(pinned)));
+        "it needs ", Megabytes(memory.bytes), " on ", memory.device, " (", memory.parts,
+        "), but at most ", Megabytes(std::max<int64_t>(reached, 0)), " can be made free: ",
+        Megabytes(all), " are there for models, and pinned ones hold ", Megabytes(pinned)));
   }
   for (size_t i = 0; i < num_unloaded; ++i) BeginUnloading(others[i], "memory");
   return std::nullopt;

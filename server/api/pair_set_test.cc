@@ -248,8 +248,9 @@ TEST_F(Several, APairThatCannotFitIsRefusedWithNumbers) {
   const Answer refusal = Ask("POST", "/v1/completions", BodyFor("big"));
   EXPECT_EQ(refusal.status, 503);
   EXPECT_EQ(refusal.error("code"), "model_failed");
-  for (const char* part : {"\"big\" needs 70 MB on cpu (weights and caches)", "at most 60 MB",
-                           "100 MB are there", "pinned ones hold 40 MB"}) {
+  for (const char* part :
+       {"model \"big\" cannot be used: it needs 70 MB on cpu (weights and caches)", "at most 60 MB",
+        "100 MB are there", "pinned ones hold 40 MB"}) {
     EXPECT_THAT(refusal.error("message"), HasSubstr(part));
   }
   EXPECT_EQ(StateOf("pinned"), "loaded");
