@@ -117,16 +117,16 @@ check_certificates() {
   local certificate=/opt/certificate.pem
   cp "$roots/tls/certificate.pem" "$root$certificate"
   fetches "$1" '' certificate
-  fetches "$1" SSL_CERT_FILE=$certificate 404
+  fetches "$1" SSL_CERT_FILE=$certificate repository
   inside 'mv /etc/ssl/certs /etc/ssl/certs.kept'
   fetches "$1" '' certificate
   if [[ $1 == */venv/* ]]; then
-    inside "ln -s $certificate /usr/lib/ssl/cert.pem"
-    fetches "$1" '' 404
-    inside 'rm /usr/lib/ssl/cert.pem'
+    inside "ln -sf $certificate /usr/lib/ssl/cert.pem"
+    fetches "$1" '' repository
+    inside "ln -sf /etc/ssl/certs/ca-certificates.crt /usr/lib/ssl/cert.pem"
   fi
   inside "mv /etc/ssl/certs.kept /etc/ssl/certs && cat $certificate >> /etc/ssl/certs/ca-certificates.crt"
-  fetches "$1" '' 404
+  fetches "$1" '' repository
 }
 
 check_wheel() {
