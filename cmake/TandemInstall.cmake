@@ -1,4 +1,4 @@
-# `cmake --install` gives others the program, the libraries, the headers of
+# `cmake --install` gives others the program (the component `program`), the libraries, the headers of
 # include/tandem/, the shipped models, and a package: find_package(tandem), tandem::engine.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -13,10 +13,12 @@ if(TANDEM_HAS_XGRAMMAR)
           DESTINATION ${CMAKE_INSTALL_LIBDIR}/tandem)
 endif()
 if(TARGET tandem)
-  install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   # The program has Marked in it, whose licence goes with every copy.
   install(FILES /usr/share/doc/libjs-marked/copyright
-          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/marked OPTIONAL)
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tandem/marked COMPONENT program OPTIONAL)
+  install(CODE "set(PROGRAM $<TARGET_FILE:tandem>)" COMPONENT program)
+  install(SCRIPT cmake/install_shell_files.cmake COMPONENT program)
 endif()
 # Installs to FOLDER the models that come with the program, and the licence of the grammar engine.
 # Further arguments go to install().
@@ -33,7 +35,7 @@ function(tandem_install_share folder)
                                 WORLD_READ WORLD_EXECUTE
           ${ARGN})
 endfunction()
-tandem_install_share(${CMAKE_INSTALL_DATADIR}/tandem)
+tandem_install_share(${CMAKE_INSTALL_DATADIR}/tandem COMPONENT program)
 set(TANDEM_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/tandem/models)
 if(TARGET tandem_python)
   # Next to the module and to the program of the wheel, which find it there.

@@ -77,9 +77,10 @@ def with_fields(arguments):
 def command_lines():
     """The program's arguments, by the file that contains them."""
     start = unit()["Service"]["ExecStart"].split()
-    assert start[0] == "/opt/tandem/bin/tandem" and start[-1] == "$TANDEM_OPTIONS"
+    assert start[0] == "/usr/bin/tandem"
+    start = [word.replace("/etc/tandem", str(DEPLOY / "debian")) for word in start]
     compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]
-    return {"systemd": start[1:-1], "compose": compose["command"], "kubernetes": with_fields(container()["args"]),
+    return {"systemd": start[1:], "compose": compose["command"], "kubernetes": with_fields(container()["args"]),
             "Dockerfile": docker_lists("CMD")[-1]}
 
 
@@ -199,6 +200,17 @@ class Deploy(unittest.TestCase):
                 self.assertEqual(unknown_options(arguments, known), [])
         self.assertEqual(unknown_options(["serve", "--port", "1", "--prot"], known), ["--prot"])
 
+    def test_options_of_the_debian_package_exist_in_the_program(self):
+        text = (DEPLOY / "debian/config.toml").read_text()
+        every = re.sub(r"^#(?=[a-z-]+ = )", "", text, flags=re.MULTILINE)
+        self.assertGreater(every.count("\n#"), 5)
+        for options, status in ((text, 0), (every, 0), (every.replace("port =", "prot ="), 2)):
+            with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(options)
+                file.flush()
+                helped = subprocess.run([PROGRAM, "help", "--config", file.name], capture_output=True, check=False)
+                self.assertEqual(helped.returncode, status, helped.stderr)
+
     def test_every_command_line_serves_and_drains(self):
         for where, arguments in command_lines().items():
             with self.subTest(where), server(arguments) as (port, process):
@@ -248,7 +260,8 @@ class Deploy(unittest.TestCase):
     def test_ports_and_times_agree(self):
         lines = command_lines()
         for where, arguments in lines.items():
-            self.assertEqual(arguments[arguments.index("--port") + 1], "8080", where)
+            if where != "systemd":  # which leaves the port to its file of options
+                self.assertEqual(arguments[arguments.index("--port") + 1], "8080", where)
         (deployment,), (service,) = objects("Deployment"), objects("Service")
         pod = deployment["spec"]["template"]
         (port,) = container()["ports"]

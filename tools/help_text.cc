@@ -73,11 +73,13 @@ class HelpFormatter final : public CLI::Formatter {
   explicit HelpFormatter(size_t width) : width_(width) {}
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    std::string needs = make_option_opts(option);
+    return TwoColumns(make_option_name(option, is_positional) + make_option_opts(option),
+                      make_option_desc(option), width_);
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string needs = Formatter::make_option_opts(option);
     // The heading says that a group allows one of several.
-    if (option->get_excludes().size() > 1) needs = needs.substr(0, needs.find(" Excludes:"));
-    return TwoColumns(make_option_name(option, is_positional) + needs, make_option_desc(option),
-                      width_);
+    return option->get_excludes().size() > 1 ? needs.substr(0, needs.find(" Excludes:")) : needs;
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return TwoColumns(command->get_display_name(true), command->get_description(), width_);

@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import re
+import ssl
 import subprocess
 import sys
 
@@ -67,6 +68,17 @@ def test_a_program_that_downloads_finds_the_pip_of_this_python(monkeypatch):
     assert program.environment()["PATH"] == f"{folder}{os.pathsep}/elsewhere"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert program.environment()["PATH"] == "/elsewhere"
+
+
+def test_the_program_trusts_the_certificates_of_this_python(monkeypatch):
+    paths = ssl.get_default_verify_paths()._replace(cafile="/python.pem", capath=None)
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    monkeypatch.setenv("SSL_CERT_DIR", "/users")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    variables = program.environment()
+    assert (variables["SSL_CERT_FILE"], variables["SSL_CERT_DIR"]) == ("/python.pem", "/users")
+    monkeypatch.setenv("SSL_CERT_FILE", "/users.pem")
+    assert program.environment()["SSL_CERT_FILE"] == "/users.pem"
 
 
 def test_the_wheel_has_a_command_and_constraints():
