@@ -303,7 +303,7 @@ bool PairSet::UnloadOne() {
   return true;
 }
 
-std::optional<absl::Status> PairSet::MakeRoom(const Entry& entry, const PairMemory& memory) {
+std::optional<absl::Status> PairSet::MakeRoom(const PairMemory& memory) {
   int64_t room = memory.free_bytes;
   if (memory.device == "cpu") room = std::min(room, options_.host_bytes);
   const int64_t all = room;
@@ -352,7 +352,7 @@ bool PairSet::LoadFirst() {
     });
   });
   if (status.ok()) {
-    const std::optional<absl::Status> room = MakeRoom(*entry, *memory);
+    const std::optional<absl::Status> room = MakeRoom(*memory);
     if (!room.has_value()) return has_changed_;  // pairs must be unloaded first
     status = *room;
   }

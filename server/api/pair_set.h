@@ -175,7 +175,7 @@ class PairSet {
   // Loads the pair, without the mutex.
   absl::Status Load(Entry* entry, LoadedPair* loaded, std::unique_ptr<ServedPair>* pair);
   // OK if the pair can be loaded now, nothing if others are being unloaded for it.
-  std::optional<absl::Status> MakeRoom(const Entry& entry, const PairMemory& memory)
+  std::optional<absl::Status> MakeRoom(const PairMemory& memory)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(Entry* entry, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginUnloading(Entry* entry, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
