@@ -66,6 +66,8 @@ TEST(CommandLine, RefusesUnknownNamesAndSuggestsKnownOnes) {
       {{"-hf", "a/b"}, "-hf: no such option of `tandem`; see"},
       {{"generate", "-x"}, "-x: no such option of `tandem generate`; see"},
       {{"generate", "a"}, "a: `tandem generate` does not take this argument; see"},
+      {{"pull", "a"},
+       "pull: no such command of `tandem`: `tandem fetch NAME` fetches a model; see"},
       {{"tokenize"}, "--tokenizer is required; see `tandem tokenize --help`"}};
   for (const auto& [words, message] : cases) {
     const ProgramRun run = RunProgram(words);

@@ -76,7 +76,7 @@ def with_fields(arguments):
 
 def command_lines():
     """The program's arguments, by the file that contains them."""
-    start = unit()["Service"]["ExecStart"].split()
+    start = unit()["Service"]["ExecStart"].removesuffix(" $TANDEM_OPTIONS").split()
     assert start[0] == "/usr/bin/tandem"
     start = [word.replace("/etc/tandem", str(DEPLOY / "debian")) for word in start]
     compose = load_yaml(DEPLOY / "compose.yaml")[0]["services"]["tandem"]

@@ -12,6 +12,7 @@
 #include "base/named_values.h"
 #include "tools/command.h"
 #include "tools/engine_options.h"
+#include "tools/other_names.h"
 
 namespace tandem {
 namespace {
@@ -74,7 +75,9 @@ std::string NoSuchCommand(const CLI::App* app, absl::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : app->get_subcommands(nullptr))
     names.push_back(command->get_name());
-  return absl::StrCat(word, ": no such command of `", FullName(app), "`", Meant(word, names));
+  const absl::string_view advice = app->get_parent() == nullptr ? AdviceOnCommand(word) : "";
+  return absl::StrCat(word, ": no such command of `", FullName(app), "`",
+                      advice.empty() ? Meant(word, names) : absl::StrCat(": ", advice));
 }
 
 std::string NoSuchOption(const CLI::App* app, const std::string& name, absl::string_view advice) {

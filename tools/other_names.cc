@@ -71,6 +71,16 @@ constexpr Advice kAdvice[] = {
     {"--hf-token", kToken}, {"-cnv", kConversation},     {"--conversation", kConversation},
 };
 
+constexpr absl::string_view kNames = "`tandem fetch` lists the models that are known by name";
+
+constexpr Advice kCommands[] = {
+    {"pull", "`tandem fetch NAME` fetches a model"},
+    {"run", "`tandem chat -m MODEL` holds a conversation, and `tandem generate` writes a text"},
+    {"list", kNames},
+    {"ls", kNames},
+    {"show", "`tandem inspect MODEL` describes a model"},
+};
+
 }  // namespace
 
 absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word) {
@@ -120,6 +130,12 @@ absl::StatusOr<TypedWords> WordsOf(const CLI::App* program, const std::vector<st
     }
   }
   return typed;
+}
+
+absl::string_view AdviceOnCommand(absl::string_view name) {
+  const auto* const found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                         [&](const Advice& each) { return each.name == name; });
+  return found == std::end(kCommands) ? "" : found->advice;
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// The names that other engines, above all llama.cpp, have for options.
+// The names that other engines, above all llama.cpp, have for options and commands.
 #ifndef TANDEM_TOOLS_OTHER_NAMES_H_
 #define TANDEM_TOOLS_OTHER_NAMES_H_
 
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tools/option_table.h"
 
 namespace CLI {
@@ -29,6 +30,10 @@ absl::StatusOr<TypedWords> WordsOf(const CLI::App* program, const std::vector<st
 
 // The same for one word that names an option of `command`: "--temperature=0" for "--temp=0".
 absl::StatusOr<std::string> InOwnNames(const CLI::App* command, const std::string& word);
+
+// The command that does what another engine's command of this name does: "`tandem fetch NAME`
+// fetches a model" for "pull"; empty without one.
+absl::string_view AdviceOnCommand(absl::string_view name);
 
 }  // namespace tandem
 

@@ -70,7 +70,7 @@ check_deb() {
   # The unit's own command line, run by an ordinary user, with another port in the file of options.
   port=18473
   sed -i "s/^#port = .*/port = $port/" "$root/etc/tandem/config.toml"
-  start=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/tandem.service")
+  start=$(sed -n 's/ [$]TANDEM_OPTIONS$//; s/^ExecStart=//p' "$root/usr/lib/systemd/system/tandem.service")
   inside "setpriv --reuid 65534 --regid 65534 --clear-groups $start" >"$root/log" 2>&1 &
   for _ in $(seq 100); do
     curl -sf "http://127.0.0.1:$port/ready" >/dev/null && break
