@@ -61,9 +61,9 @@ struct PairSet::Entry {
   PairMemory memory{};               // of the last load
   int num_leases = 0;
   Instant last_used;
-  std::vector<std::pair<Use, Waiter>> waiting{};  // for the load
-  std::vector<Waiter> waiting_for_end{};          // for the unload
-  JsonValue description = JsonValue::object();    // of the model, since the first load
+  std::vector<Waiting> waiting{};               // for the load
+  std::vector<Waiting> waiting_for_end{};       // for the unload
+  JsonValue description = JsonValue::object();  // of the model, since the first load
   bool is_awaited_at_start = false;
   PairCounts counts{};
 };
@@ -156,10 +156,13 @@ absl::StatusOr<PairSet::Entry*> PairSet::FindOrRefuse(const std::string& name) c
 
 // ---- Leases ----
 
-PairLease PairSet::Lease(Entry* entry, Use use) {
-  if (use == Use::kLoad) return PairLease();
+void PairSet::Count(Entry* entry) {
   ++entry->num_leases;
   ++num_leases_;
+}
+
+// Without the mutex: if memory is short, the lease is returned.
+PairLease PairSet::CountedLease(Entry* entry) {
   return {entry->pair.get(), [this, entry](ServedPair* /*pair*/) { Return(entry); }};
 }
 
@@ -175,10 +178,18 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& nam
   const absl::StatusOr<Entry*> found = FindOrRefuse(name);
   if (!found.ok()) return found.status();
   Entry* const entry = *found;
-  const absl::MutexLock lock(&mutex_);
-  if (has_several_ && !end_.ok()) return end_;  // a single pair's Admission refuses sequences
-  entry->last_used = Instant::Now();
-  if (entry->state == State::kLoaded) return Lease(entry, use);
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (has_several_ && !end_.ok()) return end_;  // a single pair's Admission refuses sequences
+    entry->last_used = Instant::Now();
+    if (entry->state != State::kLoaded) return Queue(entry, use, std::move(waiter));
+    if (use == Use::kLoad) return PairLease();
+    Count(entry);
+  }
+  return CountedLease(entry);
+}
+
+std::optional<absl::StatusOr<PairLease>> PairSet::Queue(Entry* entry, Use use, Waiter waiter) {
   if (entry->state == State::kLost) return entry->error;
   const bool failed_now =
       entry->state == State::kFailed && Instant::Now() - entry->failed_at < kRetryAfter;
@@ -188,8 +199,8 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& nam
         absl::StrCat("the queue is full: ", entry->waiting.size(), " requests wait until ",
                      Quoted(entry->source.name), " is loaded; try again later"));
   }
-  entry->waiting.emplace_back(use, std::move(waiter));
   Enqueue(entry);
+  entry->waiting.push_back({use, std::move(waiter)});
   return std::nullopt;
 }
 
@@ -211,7 +222,7 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Unload(const std::string& name
   }
   if (entry->state == State::kLoaded) BeginUnloading(entry, "request");
   if (entry->state != State::kUnloading) return PairLease();
-  entry->waiting_for_end.push_back(std::move(waiter));
+  entry->waiting_for_end.push_back({Use::kLoad, std::move(waiter)});
   return std::nullopt;
 }
 
@@ -219,11 +230,11 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Unload(const std::string& name
 
 void PairSet::Enqueue(Entry* entry) {
   has_changed_ = true;
+  const bool is_queued = std::find(queue_.begin(), queue_.end(), entry) != queue_.end();
+  if (!is_queued && entry->state != State::kLoading) queue_.push_back(entry);
   if (entry->state == State::kUnloaded || entry->state == State::kFailed) {
     entry->state = State::kWaiting;
   }
-  const bool is_queued = std::find(queue_.begin(), queue_.end(), entry) != queue_.end();
-  if (!is_queued && entry->state != State::kLoading) queue_.push_back(entry);
 }
 
 template <typename DoWork>
@@ -236,6 +247,7 @@ void PairSet::Unlocked(DoWork work) ABSL_NO_THREAD_SAFETY_ANALYSIS {
 void PairSet::Work() {
   const absl::MutexLock lock(&mutex_);
   for (const auto& entry : entries_) {  // after an exception
+    if (entry->state == State::kWaiting) Enqueue(entry.get());
     if (entry->state != State::kLoading) continue;
     Fail(entry.get(), absl::ResourceExhaustedError("loading was interrupted: memory is short"));
   }
@@ -286,8 +298,11 @@ bool PairSet::UnloadOne() {
   std::unique_ptr<Engine> engine = std::move(entry->engine);
   std::unique_ptr<ServedPair> pair = std::move(entry->pair);
   Unlocked([&] {
-    engine->AwaitPackedWeights();
-    CheckPages(engine.get());
+    Attempt("unloading", [&] {
+      if (engine == nullptr) return;  // after an exception below
+      engine->AwaitPackedWeights();
+      CheckPages(engine.get());
+    });
     pair.reset();
     engine.reset();
   });
@@ -298,8 +313,7 @@ bool PairSet::UnloadOne() {
     entry->state = State::kUnloaded;
     if (!entry->waiting.empty()) Enqueue(entry);
   }
-  Tell(std::move(entry->waiting_for_end), absl::OkStatus());
-  entry->waiting_for_end.clear();
+  Tell(std::exchange(entry->waiting_for_end, {}), PairLease());
   return true;
 }
 
@@ -383,13 +397,19 @@ bool PairSet::LoadFirst() {
     BeginUnloading(entry, "failure");
     return true;
   }
-  std::vector<std::pair<Waiter, PairLease>> waiters;
-  for (auto& [use, waiter] : entry->waiting) {
-    waiters.emplace_back(std::move(waiter), Lease(entry, use));
+  std::vector<Waiting> waiting = std::exchange(entry->waiting, {});
+  for (const Waiting& one : waiting) {
+    if (one.use == Use::kRequest) Count(entry);
   }
-  entry->waiting.clear();
   Unlocked([&] {
-    for (auto& [waiter, lease] : waiters) waiter(std::move(lease));
+    for (Waiting& one : waiting) {
+      absl::StatusOr<PairLease> lease = PairLease();
+      if (one.use == Use::kRequest) {
+        const absl::Status status = Caught("lease", [&] { lease = CountedLease(entry); });
+        if (!status.ok()) lease = status;
+      }
+      one.waiter(std::move(lease));
+    }
   });
   return true;
 }
@@ -428,21 +448,12 @@ void PairSet::Fail(Entry* entry, const absl::Status& why) {
                           is_lost ? "model_lost" : "model_failed", 503);
   entry->failed_at = Instant::Now();
   entry->is_awaited_at_start = false;
-  TellWaiting(entry, entry->error);
+  Tell(std::exchange(entry->waiting, {}), entry->error);
 }
 
-void PairSet::TellWaiting(Entry* entry, const absl::Status& why) {
-  std::vector<Waiter> waiters;
-  for (auto& [use, waiter] : entry->waiting) waiters.push_back(std::move(waiter));
-  entry->waiting.clear();
-  Tell(std::move(waiters), why);
-}
-
-void PairSet::Tell(std::vector<Waiter> waiters, const absl::Status& why) {
+void PairSet::Tell(std::vector<Waiting> waiting, const absl::StatusOr<PairLease>& what) {
   Unlocked([&] {
-    for (Waiter& waiter : waiters) {
-      waiter(why.ok() ? absl::StatusOr<PairLease>(PairLease()) : absl::StatusOr<PairLease>(why));
-    }
+    for (Waiting& one : waiting) one.waiter(what);
   });
 }
 
@@ -462,8 +473,8 @@ void PairSet::LoseDevice(Entry* entry, const absl::Status& why) {
       const bool is_held = other->state == State::kLoaded || other->state == State::kLoading;
       if (is_held && other->memory.device == entry->memory.device) {
         const bool is_loaded = other->state == State::kLoaded;
+        other->error = other->failure = why;
         other->state = State::kLost;
-        other->failure = why;
         if (is_loaded) Fail(other.get(), std::exchange(other->failure, absl::OkStatus()));
       }
       all_lost = all_lost && other->state == State::kLost;
@@ -494,7 +505,7 @@ void PairSet::Close(const absl::Status& why) {
   end_.Update(why);
   for (const auto& entry : entries_) {
     if (entry->pair != nullptr) entry->pair->admission.Close(end_);
-    TellWaiting(entry.get(), end_);
+    Tell(std::exchange(entry->waiting, {}), end_);
   }
 }
 
@@ -562,21 +573,24 @@ JsonValue PairSet::DescribeAll() const {
 std::string PairSet::MetricsText(const AnswerCounts& answers) {
   std::vector<PairMetrics> pairs;
   std::vector<PairLease> leases;
-  {
-    const absl::MutexLock lock(&mutex_);
-    for (const auto& entry : entries_) {
-      PairMetrics& pair = pairs.emplace_back();
-      pair.name = entry->source.name;
-      pair.metrics = entry->metrics.get();
-      pair.prefix_cache = entry->source.prefix_cache;
+  pairs.reserve(entries_.size());
+  leases.reserve(entries_.size());
+  for (const auto& entry : entries_) {
+    PairMetrics& pair = pairs.emplace_back();
+    pair.name = entry->source.name;
+    pair.metrics = entry->metrics.get();
+    pair.prefix_cache = entry->source.prefix_cache;
+    {
+      const absl::MutexLock lock(&mutex_);
       pair.counts = entry->counts;
       pair.counts.waiting = static_cast<int64_t>(entry->waiting.size());
       pair.counts.is_loaded = entry->state == State::kLoaded;
       if (entry->pair != nullptr) pair.counts.planned_bytes = entry->memory.bytes;
-      if (entry->state != State::kLoaded) continue;
-      leases.push_back(Lease(entry.get(), Use::kRequest));
-      pair.engine = leases.back()->engine;
+      if (!pair.counts.is_loaded) continue;
+      Count(entry.get());
     }
+    leases.push_back(CountedLease(entry.get()));
+    pair.engine = leases.back()->engine;
   }
   return tandem::MetricsText(pairs, answers,
                              {.names = options_.metrics_names, .has_several = has_several()});

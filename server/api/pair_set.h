@@ -152,6 +152,10 @@ class PairSet {
  private:
   enum class State { kUnloaded, kWaiting, kLoading, kLoaded, kUnloading, kFailed, kLost };
   struct Entry;
+  struct Waiting {
+    Use use;
+    Waiter waiter;
+  };
 
   static std::string_view NameOf(State state);
   Entry* Find(const std::string& name) const;
@@ -159,7 +163,11 @@ class PairSet {
   std::unique_ptr<ServedPair> Serve(const Entry& entry, Engine* engine,
                                     const SamplingParams& sampling,
                                     const std::string& fingerprint) const;
-  PairLease Lease(Entry* entry, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PairLease CountedLease(Entry* entry);
+  // Acquire for a pair that is not loaded.
+  std::optional<absl::StatusOr<PairLease>> Queue(Entry* entry, Use use, Waiter waiter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(Entry* entry);
   JsonValue DescribeLocked(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseDevice(Entry* entry, const absl::Status& why);
@@ -180,9 +188,8 @@ class PairSet {
   void Fail(Entry* entry, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginUnloading(Entry* entry, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Calls waiters, with a null lease if `why` is OK, without the mutex.
-  void TellWaiting(Entry* entry, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(std::vector<Waiter> waiters, const absl::Status& why)
+  // Calls waiters without the mutex.
+  void Tell(std::vector<Waiting> waiting, const absl::StatusOr<PairLease>& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Instant NextIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -269,8 +269,9 @@ void Connection::Dispatch() {
     awaited->is_there.cancel();
     if (is_huge) ReturnFreeMemory();
   };
-  const auto find = [&] { set_->FindPair(pool, request_, handle); };
-  if (!Attempt("request", find)) awaited->is_there.cancel();
+  const auto give_up = [self = shared_from_this(), awaited] { awaited->is_there.cancel(); };
+  const auto find = [&] { set_->FindPair(pool, request_, handle, give_up); };
+  if (!Attempt("request", find)) give_up();
 }
 
 // Frees the body as soon as it has been parsed: a generation does not need it.

@@ -70,10 +70,10 @@ class ConnectionSet {
 
   // The pair of a request; without a value it is always loaded.
   using MaybePair = std::optional<absl::StatusOr<PairLease>>;
-  // Calls `handle` on a thread of `pool` once the request's pair is there, or with the error.
-  // `handle` must keep the request, and is not called if memory is short.
+  // Calls `handle` on a thread of `pool` once the request's pair is there, or with the error. If
+  // memory is short, calls `give_up` instead, which must not throw. Both must keep the request.
   void FindPair(net::thread_pool* pool, const HttpRequest& request,
-                std::function<void(MaybePair)> handle);
+                std::function<void(MaybePair)> handle, std::function<void()> give_up);
 
   Service& service() { return *service_; }
   const ConnectionLimits& limits() const { return limits_; }
