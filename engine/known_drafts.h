@@ -20,7 +20,9 @@ struct KnownDraft {
   const char* target;  // a pattern of a target's name in lower case: * is any text
   const char* draft;   // a name that ModelNamed (tandem/model_places.h) takes
   Kind kind = Kind::kModel;
-  double millions = 0;  // parameters
+  // Parameters without embedding and head, of which a draft soon reads a small part
+  // (docs/drafting/drafters.md).
+  double millions = 0;
   // The share of drafted tokens that were kept; 0 if none was published. `draft_tokens`: how many a
   // round drafted; 0 if the engine chose.
   double accepted = 0;

@@ -287,6 +287,34 @@ class Faults(unittest.TestCase):
                     self.assertEqual(self.answers(server), alone)
                     self.assertIn("out of memory", server.log())
 
+    def test_allocations_that_fail_while_models_are_loaded(self):
+        """Two models that do not fit together, asked for in turn. Both answer as before afterwards."""
+        self.skip_under_sanitizers("they allocate themselves")
+        if not FAILING_MALLOC:
+            self.skipTest("without --failing-malloc")
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as models:
+            for name, target in ("a", PAIR[1]), ("b", PAIR[3]):
+                models.write(f'[[model]]\nname = "{name}"\ntarget = "{target}"\nkv-memory = "16M"\n')
+            models.flush()
+            bodies = [{"prompt": "The king", "max_tokens": 8, "seed": 3, "model": name} for name in "ab"]
+            for one_of in 100, 1000, 10000:
+                wrapper = ["env", f"LD_PRELOAD={FAILING_MALLOC}", f"FAILING_MALLOC={one_of}"]
+                words = ["--models", models.name, "--models-memory", "45M", "--threads", "1"]
+                with (self.subTest(one_of=one_of), serving.Server(TANDEM, words, wrapper=wrapper) as server,
+                      concurrent.futures.ThreadPoolExecutor(8) as pool):
+                    alone = [ask(server, body) for body in bodies]
+                    self.assertEqual([status for status, _ in alone], [200, 200], alone)
+                    server.process.send_signal(signal.SIGUSR2)
+                    list(pool.map(lambda body: endure(server, dict(body)), bodies * 30))
+                    server.process.send_signal(signal.SIGUSR1)
+                    for body, answer in zip(bodies, alone):
+                        while (after := ask(server, body))[0] != 200:  # a failed load is tried again after ten seconds
+                            self.assertIsNone(server.process.poll(), server.log()[-2000:])
+                            time.sleep(0.1)
+                        self.assertEqual(after, answer)
+                    self.assertEqual(server.stop(), 0, server.log()[-2000:])
+                    self.assertIn("out of memory", server.log())
+
     def test_a_clock_that_is_set_changes_neither_answers_nor_times(self):
         library = next(iter(LIBRARIES.glob("*/faketime/libfaketimeMT.so.1")), None)
         if library is None:

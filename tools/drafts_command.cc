@@ -107,7 +107,8 @@ Candidate CandidateOf(const KnownDraft& known, const Target& target) {
                      .source = known.source};
   draft.bytes = known.millions * 1e6 * BitsOf(known.draft) / 8;
   if (!draft.path.empty()) {
-    draft.bytes = BytesReadPerPass({}, draft.path).value_or(draft.bytes);
+    const absl::StatusOr<DraftMatrices> matrices = DraftMatricesOf({}, draft.path);
+    if (matrices.ok()) draft.bytes = matrices->bytes;
   }
   SetGain(target, &draft);
   return draft;
@@ -137,12 +138,12 @@ std::string TemplateOf(const std::string& path) {
 // Says how a model that no table knows fits the target.
 Candidate Compare(const std::string& path, const Target& target) {
   Candidate draft = {.name = path, .path = path};
-  const absl::StatusOr<double> bytes = BytesReadPerPass({}, path);
-  if (!bytes.ok()) {
-    draft.note = std::string(bytes.status().message());
+  const absl::StatusOr<DraftMatrices> matrices = DraftMatricesOf({}, path);
+  if (!matrices.ok()) {
+    draft.note = std::string(matrices.status().message());
     return draft;
   }
-  draft.bytes = *bytes;
+  draft.bytes = matrices->bytes;
   if (draft.bytes > target.bytes / 2) {
     draft.note = Format("size: it reads %.2f of the target's bytes", draft.bytes / target.bytes);
     return draft;

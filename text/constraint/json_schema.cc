@@ -128,7 +128,8 @@ absl::Status JsonSchema::CheckAt(const Json& schema, const std::string& path, in
 
 const Json* JsonSchema::FindAnchor(const Json& value, const std::string& name) const {
   if (!value.is_structured()) return nullptr;
-  if (value.is_object() && value.contains("$anchor") && value["$anchor"] == name) return &value;
+  if (value.is_object() && value.contains("$anchor") && IsText(value["$anchor"], name))
+    return &value;
   for (const Json& inner : value) {
     if (const Json* const found = FindAnchor(inner, name); found != nullptr) return found;
   }

@@ -215,7 +215,7 @@ class Converter {
     }
     is_shared |= NumOf(structures, "object") > 1 || NumOf(structures, "array") > 1;
     for (const Json& flat : structures) {
-      const bool is_object = flat["type"] == "object";
+      const bool is_object = IsText(flat["type"], "object");
       ASSIGN_OR_RETURN(all.emplace_back(),
                        is_object ? Object(flat, path, is_shared) : Array(flat, path, is_shared));
     }
@@ -223,7 +223,7 @@ class Converter {
   }
 
   static int64_t NumOf(const Flats& flats, const char* type) {
-    return absl::c_count_if(flats, [type](const Json& flat) { return flat["type"] == type; });
+    return absl::c_count_if(flats, [type](const Json& flat) { return IsText(flat["type"], type); });
   }
 
   // Returns the values of `enum` or `const` that the other keywords allow.
