@@ -12,6 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/format.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -167,7 +168,7 @@ Candidate Compare(const std::string& path, const Target& target) {
   return draft;
 }
 
-std::string NumberOr(const char* format, double value, const char* none) {
+std::string NumberOr(const absl::FormatSpec<double>& format, double value, const char* none) {
   return value == 0 ? none : Format(format, value);
 }
 

@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<OptionWords>> EnvironmentOptions(const CLI::App* prog
       *config = value;
       continue;
     }
-    const auto named = [&](const absl::Status& status) {
+    const auto named = [&name = name](const absl::Status& status) {
       const absl::string_view message = status.message();
       const size_t colon = std::min(message.find(':'), message.size());
       return absl::InvalidArgumentError(absl::StrCat(name, message.substr(colon)));
