@@ -102,7 +102,7 @@ TEST_F(AutoDraft, IsTheBestThatIsHereAndNamesABetterOne) {
   EXPECT_THAT(log_.text(), HasSubstr("draft=none reason=\"no draft is known for this target\"\n"));
 }
 
-TEST_F(AutoDraft, IsNoHeadWhereHeadsCannotRun) {
+TEST_F(AutoDraft, IsNotAHeadWhereHeadsCannotRun) {
   const std::string target = Write("SmolLM2-135M-Instruct.Q4_1.gguf", "");
   EXPECT_THAT(Choose(target), HasSubstr("smollm2-draft"));
   EXPECT_EQ(Choose(target, /*may_be_head=*/false), "");

@@ -78,17 +78,24 @@ std::string MegabytesOf(int64_t bytes, absl::string_view what) {
   return absl::StrCat(Format("%.0f MB of ", static_cast<double>(bytes) * 1e-6), what);
 }
 
+// A model whose load is planned.
+struct Planned {
+  EngineOptions options;  // with paths
+  MemoryPlan memory;
+};
+
 // Fetches models of a hub that are not here.
-absl::StatusOr<EngineOptions> WithPaths(EngineOptions options) {
+absl::StatusOr<Planned> Plan(EngineOptions options, int64_t memory_bytes) {
   RETURN_IF_ERROR(FetchIfMissing(options.target));
   RETURN_IF_ERROR(FetchIfMissing(options.draft));
   RETURN_IF_ERROR(ResolveModels(&options));
-  return options;
+  ASSIGN_OR_RETURN(MemoryPlan memory, PlanMemory(options, memory_bytes));
+  if (options.kv_memory_bytes == 0) options.kv_memory_bytes = memory.cache_bytes;
+  return Planned{std::move(options), std::move(memory)};
 }
 
 absl::StatusOr<LoadedPair> Load(const ModelFlags& flags, EngineOptions options,
-                                const MemoryPlan& plan, const PairFailures& failures) {
-  if (options.kv_memory_bytes == 0) options.kv_memory_bytes = plan.cache_bytes;
+                                const PairFailures& failures) {
   options.on_rank_failure = failures.lose_ranks;
   options.on_device_failure = failures.lose_device;
   LoadedPair loaded;
@@ -121,24 +128,23 @@ absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& 
     return named(FieldError("--rendezvous", "ranks on other machines can have one model only"));
   }
   const std::string& typed = flags->engine.options.target;
+  const auto planned = std::make_shared<Planned>();
   return PairSource{
       .name =
           flags->name.empty() ? ModelNameOf(typed.empty() ? options->target : typed) : flags->name,
-      .plan = [options = *options, memory_bytes]() -> absl::StatusOr<PairMemory> {
-        ASSIGN_OR_RETURN(const EngineOptions here, WithPaths(options));
-        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(here, memory_bytes));
-        return PairMemory{.device = plan.device,
-                          .bytes = plan.model_bytes + plan.cache_bytes,
-                          .free_bytes = plan.free_bytes,
-                          .parts = absl::StrCat(MegabytesOf(plan.model_bytes, "weights, "),
-                                                MegabytesOf(plan.cache_bytes, "caches"))};
+      .plan = [planned, options = *options, memory_bytes]() -> absl::StatusOr<PairMemory> {
+        ASSIGN_OR_RETURN(*planned, Plan(options, memory_bytes));
+        const MemoryPlan& memory = planned->memory;
+        return PairMemory{.device = memory.device,
+                          .bytes = memory.model_bytes + memory.cache_bytes,
+                          .free_bytes = memory.free_bytes,
+                          .parts = absl::StrCat(MegabytesOf(memory.model_bytes, "weights, "),
+                                                MegabytesOf(memory.cache_bytes, "caches"))};
       },
-      .load = [flags, options = *options,
-               memory_bytes](const PairFailures& failures) -> absl::StatusOr<LoadedPair> {
-        ASSIGN_OR_RETURN(const EngineOptions here, WithPaths(options));
-        ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(here, memory_bytes));
-        return Load(*flags, here, plan, failures);
-      },
+      .load =
+          [planned, flags](const PairFailures& failures) {
+            return Load(*flags, planned->options, failures);
+          },
       .max_sequences = options->max_batch + flags->max_waiting,
       .prefix_cache = options->prefix_cache,
       .is_preloaded = flags->preload,

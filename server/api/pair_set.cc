@@ -139,19 +139,13 @@ std::string PairSet::Names() const {
   });
 }
 
-PairSet::Entry* PairSet::Find(const std::string& name) const {
-  if (name.empty() && !has_several()) return entries_.front().get();
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const auto& entry) { return entry->source.name == name; });
-  return found == entries_.end() ? nullptr : found->get();
-}
-
-absl::StatusOr<PairSet::Entry*> PairSet::FindOrRefuse(const std::string& name) const {
-  if (Entry* const entry = Find(name); entry != nullptr) return entry;
+absl::StatusOr<PairSet::Entry*> PairSet::Find(const std::string& name) const {
+  if (name.empty() && !has_several_) return entries_.front().get();
+  for (const auto& entry : entries_) {
+    if (entry->source.name == name) return entry.get();
+  }
   if (name.empty()) return FieldError("model", absl::StrCat("is required, allowed: ", Names()));
-  return WithCode(
-      FieldError("model", absl::StrCat(Quoted(name), " is not served here, allowed: ", Names())),
-      "model_not_found", 404);
+  return NoSuchModel(name, Names());
 }
 
 // ---- Leases ----
@@ -162,20 +156,20 @@ void PairSet::Count(Entry* entry) {
 }
 
 // Without the mutex: if memory is short, the lease is returned.
-PairLease PairSet::CountedLease(Entry* entry) {
-  return {entry->pair.get(), [this, entry](ServedPair* /*pair*/) { Return(entry); }};
+PairLease PairSet::CountedLease(Entry* entry, bool is_use) {
+  return {entry->pair.get(), [=, this](ServedPair* /*pair*/) { Return(entry, is_use); }};
 }
 
-void PairSet::Return(Entry* entry) {
+void PairSet::Return(Entry* entry, bool is_use) {
   const absl::MutexLock lock(&mutex_);
+  if (is_use) entry->last_used = Instant::Now();  // the idle time begins with the request's end
   --num_leases_;
-  if (--entry->num_leases > 0) return;
-  has_changed_ = true;
+  if (--entry->num_leases == 0) has_changed_ = true;
 }
 
 std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& name, Use use,
                                                           Waiter waiter) {
-  const absl::StatusOr<Entry*> found = FindOrRefuse(name);
+  const absl::StatusOr<Entry*> found = Find(name);
   if (!found.ok()) return found.status();
   Entry* const entry = *found;
   {
@@ -205,7 +199,7 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Queue(Entry* entry, Use use, W
 }
 
 std::optional<absl::StatusOr<PairLease>> PairSet::Unload(const std::string& name, Waiter waiter) {
-  const absl::StatusOr<Entry*> found = FindOrRefuse(name);
+  const absl::StatusOr<Entry*> found = Find(name);
   if (!found.ok()) return found.status();
   Entry* const entry = *found;
   const absl::MutexLock lock(&mutex_);
@@ -253,33 +247,29 @@ void PairSet::Work() {
   }
   while (!is_stopping_) {
     has_changed_ = false;
-    BeginUnloadingIdle();
+    const Instant next_idle = BeginUnloadingIdle();
     if (UnloadOne() || LoadFirst()) continue;
     const auto is_due = [this] {
       mutex_.AssertReaderHeld();
       return has_changed_ || is_stopping_;
     };
-    mutex_.AwaitWithTimeout(absl::Condition(&is_due), NextIdle() - Instant::Now());
+    mutex_.AwaitWithTimeout(absl::Condition(&is_due), next_idle - Instant::Now());
   }
 }
 
-Instant PairSet::NextIdle() const {
+Instant PairSet::IdleEnd(const Entry& entry) {
+  const bool is_idle =
+      entry.state == State::kLoaded && entry.num_leases == 0 && !entry.source.is_pinned;
+  return is_idle ? entry.last_used + entry.source.idle_timeout : Instant::InfiniteFuture();
+}
+
+Instant PairSet::BeginUnloadingIdle() {
   Instant next = Instant::InfiniteFuture();
   for (const auto& entry : entries_) {
-    if (entry->state != State::kLoaded || entry->num_leases > 0 || entry->source.is_pinned)
-      continue;
-    next = std::min(next, entry->last_used + entry->source.idle_timeout);
+    const Instant end = IdleEnd(*entry);
+    end <= Instant::Now() ? BeginUnloading(entry.get(), "idle") : void(next = std::min(next, end));
   }
   return next;
-}
-
-void PairSet::BeginUnloadingIdle() {
-  for (const auto& entry : entries_) {
-    if (entry->state != State::kLoaded || entry->num_leases > 0 || entry->source.is_pinned)
-      continue;
-    if (Instant::Now() - entry->last_used < entry->source.idle_timeout) continue;
-    BeginUnloading(entry.get(), "idle");
-  }
 }
 
 void PairSet::BeginUnloading(Entry* entry, std::string_view why) {
@@ -558,7 +548,7 @@ JsonValue PairSet::DescribeLocked(const Entry& entry) const {
 }
 
 absl::StatusOr<JsonValue> PairSet::Describe(const std::string& name) const {
-  ASSIGN_OR_RETURN(const Entry* const entry, FindOrRefuse(name));
+  ASSIGN_OR_RETURN(const Entry* const entry, Find(name));
   const absl::MutexLock lock(&mutex_);
   return DescribeLocked(*entry);
 }
@@ -589,7 +579,7 @@ std::string PairSet::MetricsText(const AnswerCounts& answers) {
       if (!pair.counts.is_loaded) continue;
       Count(entry.get());
     }
-    leases.push_back(CountedLease(entry.get()));
+    leases.push_back(CountedLease(entry.get(), /*is_use=*/false));
     pair.engine = leases.back()->engine;
   }
   return tandem::MetricsText(pairs, answers,

@@ -68,7 +68,8 @@ struct PairSource {
   std::string name;  // in the API
   // Returns about the memory that the pair will take. Reads files.
   std::function<absl::StatusOr<PairMemory>()> plan;
-  // Loads the pair, which takes long. The failures' functions may be called until the engine ends.
+  // Loads the pair as it was last planned, which takes long; called after `plan`, on the same
+  // thread. The failures' functions may be called until the engine ends.
   std::function<absl::StatusOr<LoadedPair>(const PairFailures&)> load;
   int max_sequences = 72;  // running and waiting together
   bool prefix_cache = true;
@@ -158,17 +159,17 @@ class PairSet {
   };
 
   static std::string_view NameOf(State state);
-  Entry* Find(const std::string& name) const;
-  absl::StatusOr<Entry*> FindOrRefuse(const std::string& name) const;
+  absl::StatusOr<Entry*> Find(const std::string& name) const;
   std::unique_ptr<ServedPair> Serve(const Entry& entry, Engine* engine,
                                     const SamplingParams& sampling,
                                     const std::string& fingerprint) const;
   void Count(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  PairLease CountedLease(Entry* entry);
+  // `is_use`: whether the pair counts as used until the lease is returned.
+  PairLease CountedLease(Entry* entry, bool is_use = true);
   // Acquire for a pair that is not loaded.
   std::optional<absl::StatusOr<PairLease>> Queue(Entry* entry, Use use, Waiter waiter)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Return(Entry* entry);
+  void Return(Entry* entry, bool is_use);
   JsonValue DescribeLocked(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseDevice(Entry* entry, const absl::Status& why);
   void LoseRanks(Entry* entry, const absl::Status& why);
@@ -177,7 +178,10 @@ class PairSet {
   void Work();
   template <typename DoWork>
   void Unlocked(DoWork work);
-  void BeginUnloadingIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When the pair is to be unloaded for being idle.
+  static Instant IdleEnd(const Entry& entry);
+  // Returns when the next pair is to be unloaded.
+  Instant BeginUnloadingIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool UnloadOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool LoadFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Loads the pair, without the mutex.
@@ -191,7 +195,6 @@ class PairSet {
   // Calls waiters without the mutex.
   void Tell(std::vector<Waiting> waiting, const absl::StatusOr<PairLease>& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Instant NextIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const PairSetOptions options_;
   const bool has_several_;

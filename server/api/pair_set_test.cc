@@ -330,6 +330,27 @@ TEST_F(Several, IdlePairsAreUnloaded) {
   EXPECT_EQ(StateOf("a"), "loaded");
 }
 
+// The idle time begins when the last request ends. Reading metrics is not a use.
+TEST_F(Several, LongRequestsCountAsAUseUntilTheirEnd) {
+  FakeClock clock;
+  PairSource idle = Source("idle");
+  idle.idle_timeout = absl::Minutes(10);
+  Start({idle, Source("a")});
+  Load("idle");
+  Client client(server_->port(), "/v1/completions", BodyFor("idle"));
+  EngineOf("idle").Emit(1, "x");
+  clock.Advance(absl::Minutes(20));
+  EngineOf("idle").End(1);
+  EXPECT_EQ(client.Read().status, 200);
+  Load("a");  // wakes the thread, which looks at the clock
+  EXPECT_EQ(StateOf("idle"), "loaded");
+  clock.Advance(absl::Minutes(9));
+  EXPECT_EQ(Ask("GET", "/metrics").status, 200);
+  clock.Advance(absl::Minutes(1));
+  EXPECT_EQ(Ask("GET", "/metrics").status, 200);  // its lease wakes the thread
+  AwaitState("idle", "unloaded");
+}
+
 TEST_F(Several, PreloadedPairsAreLoadedBeforeTheServerIsReady) {
   absl::Notification may_load;
   PairSource slow = Source("slow");

@@ -61,11 +61,14 @@ std::optional<DrafterKind> ServedModel::DrafterNamed(const std::string& drafter_
   return std::nullopt;
 }
 
-absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
-  if (name == model.name) return absl::OkStatus();
+absl::Status NoSuchModel(const std::string& name, absl::string_view allowed) {
   return WithCode(
-      FieldError("model", absl::StrCat(Quoted(name), " is not served here, allowed: ", model.name)),
+      FieldError("model", absl::StrCat(Quoted(name), " is not served here, allowed: ", allowed)),
       "model_not_found", 404);
+}
+
+absl::Status CheckModelName(const std::string& name, const ServedModel& model) {
+  return name == model.name ? absl::OkStatus() : NoSuchModel(name, model.name);
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tandem/chat_template.h"
 #include "tandem/drafter_kind.h"
 #include "tandem/engine.h"
@@ -66,7 +67,9 @@ struct ServedModel {
   std::optional<DrafterKind> DrafterNamed(const std::string& name) const;
 };
 
-// Returns 404 "model_not_found" unless `name` is the model's.
+// 404 "model_not_found": `allowed` are the names of the served models.
+absl::Status NoSuchModel(const std::string& name, absl::string_view allowed);
+// Returns NoSuchModel unless `name` is the model's.
 absl::Status CheckModelName(const std::string& name, const ServedModel& model);
 
 }  // namespace tandem
