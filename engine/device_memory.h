@@ -2,9 +2,11 @@
 #define TANDEM_ENGINE_DEVICE_MEMORY_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "tandem/engine_options.h"
 
 namespace tandem {
@@ -12,6 +14,10 @@ namespace tandem {
 // Returns about how much memory the models of the options take on a device: their weights, and an
 // eighth of these for caches and scratch memory. Models that cannot be read count as nothing.
 int64_t BytesOnDevice(const EngineOptions& options);
+
+// Makes the backend of an engine with these options.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendFor(const EngineOptions& options,
+                                                        const CpuOptions& cpu);
 
 // About the memory that an engine will take.
 struct MemoryPlan {

@@ -26,10 +26,15 @@ constexpr double kBitsOfInt4 = 4.5;  // q4_k
 constexpr double kKeptByInt4 = 0.97;
 constexpr double kWorthPacking = 1.02;  // factor by which the gain must rise
 
-// Calls visit(tensor, view, share read by a step) for each tensor of the model at `path`.
-template <typename Visit>
-absl::Status VisitTensors(const EngineOptions& options, const std::string& path,
-                          const Visit& visit) {
+double BytesOf(const ConstMatrixView& view) {
+  return view.rows * static_cast<double>(RowBytes(view.dtype, view.cols));
+}
+
+}  // namespace
+
+absl::Status VisitTensors(
+    const EngineOptions& options, const std::string& path,
+    absl::FunctionRef<void(const TensorSpec&, const ConstMatrixView&, double share)> visit) {
   ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path, options.allow_unknown_config));
   ASSIGN_OR_RETURN(std::shared_ptr<const Weights> stored, Weights::Open(path));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Weights> weights,
@@ -40,12 +45,6 @@ absl::Status VisitTensors(const EngineOptions& options, const std::string& path,
   }
   return absl::OkStatus();
 }
-
-double BytesOf(const ConstMatrixView& view) {
-  return view.rows * static_cast<double>(RowBytes(view.dtype, view.cols));
-}
-
-}  // namespace
 
 double ExpectedGain(double acceptance, double step, bool in_one_pass) {
   double kept = 1.0;

@@ -3,8 +3,12 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/matrix.h"
+#include "model/checkpoint/model_tensors.h"
 #include "tandem/engine_options.h"
 #include "tandem/number_formats.h"
 
@@ -19,6 +23,12 @@ struct DraftMatrices {
 // Returns the size for the model at `path`. Reads only descriptions of tensors, not their data.
 absl::StatusOr<DraftMatrices> DraftMatricesOf(const EngineOptions& options,
                                               const std::string& path);
+
+// Calls `visit` for each tensor of the model at `path`, with the share of it that a decoding step
+// reads. Reads only descriptions of tensors. Errors name the file.
+absl::Status VisitTensors(
+    const EngineOptions& options, const std::string& path,
+    absl::FunctionRef<void(const TensorSpec&, const ConstMatrixView&, double share)> visit);
 
 // Returns the bytes that a pass of one row of the model at `path` reads. Reads only descriptions.
 absl::StatusOr<double> BytesReadPerPass(const EngineOptions& options, const std::string& path);

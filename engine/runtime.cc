@@ -16,7 +16,6 @@
 #include "engine/draft_mask.h"
 #include "engine/known_drafts.h"
 #include "engine/record_passes.h"
-#include "kernels/cuda_devices.h"
 #include "kernels/number_formats.h"
 #include "model/ranks/numa_nodes.h"
 #include "tandem/field_error.h"
@@ -324,15 +323,6 @@ absl::StatusOr<LeadingRank::Needs> NeedsOfAll(const EngineOptions& options,
                                               const Runtime& runtime, bool is_shared_out) {
   if (is_shared_out) return runtime.ranks->AwaitLoaded(model, *runtime.backend, kv_cache);
   return NeedsOf(model, *runtime.backend, options.page_size, kv_cache);
-}
-
-// Ranks have neighbouring devices, so with `auto` they begin with the first.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackendFor(const EngineOptions& options,
-                                                        const CpuOptions& cpu) {
-  if (options.device != "auto" || options.tensor_parallel > 1 || !HasCudaDriver()) {
-    return MakeBackend(options.device, cpu);
-  }
-  return MakeFittingBackend(options.device, cpu, BytesOnDevice(options));
 }
 
 // Runs a pass of one token, which packs every weight, then one of `head`, which may be null, on the
