@@ -242,8 +242,12 @@ class Client {
     SendRequest("POST", target, body, headers);
   }
 
-  void Connect(int port) {
-    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)});
+  void Connect(int port) { ASSERT_TRUE(TryToConnect(port)); }
+  // Returns whether the system accepted the connection.
+  bool TryToConnect(int port) {
+    beast::error_code error;
+    stream_.connect({net::ip::make_address("127.0.0.1"), static_cast<unsigned short>(port)}, error);
+    return !error;
   }
   void Send(const std::string& bytes) {
     beast::error_code error;

@@ -1,4 +1,5 @@
 // How requests and the server end, with an engine that the test controls step by step.
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -351,6 +352,33 @@ TEST_F(Endings, ClientsThatDoNotReadOrSendDoNotHoldAStop) {
   engine_.End(1, FinishReason::kCancelled);
   server_->AwaitEnd();
   EXPECT_LT(Instant::Now() - start, options_.limits.write_timeout / 2);
+}
+
+// Clients connect throughout. Each is answered, or its connection is refused.
+TEST_F(Endings, EveryClientThatConnectsIsAnswered) {
+  constexpr int kStops = 100;
+  constexpr int kClients = 8;
+  std::atomic<int> num_reset = 0;
+  std::vector<std::thread> clients;  // the last connection of each takes a second to be refused
+  for (int stop = 0; stop < kStops; ++stop) {
+    ManualEngine engine;
+    const std::unique_ptr<HttpServer> server = StartServer(&engine, options_);
+    const auto num_answered = std::make_shared<std::atomic<int>>(0);
+    for (int i = 0; i < kClients; ++i) {
+      clients.emplace_back([&num_reset, num_answered, port = server->port()] {
+        for (;;) {
+          Client client;
+          if (!client.TryToConnect(port)) return;
+          ++(client.Ask("GET", "/health").status == 0 ? num_reset : *num_answered);
+        }
+      });
+    }
+    while (*num_answered < kClients) std::this_thread::yield();
+    server->StopNow(ServerIsStopping());
+    server->AwaitEnd();
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_reset, 0);
 }
 
 TEST_F(Endings, DestructionWaitsForGenerations) {

@@ -1,7 +1,11 @@
 #include "server/http/http_server.h"
 
+#include <linux/filter.h>
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -46,6 +50,19 @@ absl::StatusOr<tcp::endpoint> EndpointOf(const ServerOptions& options) {
                                 tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty()) return CannotListen(options, error);
   return found.begin()->endpoint();
+}
+
+// Has the system ignore new clients of a listening socket. They try again after a second, and are
+// then refused by the system or served by the next server.
+void IgnoreNewClients(int socket) {
+  constexpr uint32_t kFlagsOffset = 13;  // in the TCP header (RFC 9293, 3.1)
+  constexpr uint32_t kSyn = 2;
+  sock_filter drop_if_syn[] = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kFlagsOffset),
+                               BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kSyn, 0, 1),
+                               BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+  const sock_fprog filter = {.len = std::size(drop_if_syn), .filter = drop_if_syn};
+  // A sandbox may refuse this. Then a client that connects in the last moment may get no answer.
+  setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
 ServiceOptions ServiceOptionsOf(const ServerOptions& options, const tcp::endpoint& endpoint) {
@@ -137,6 +154,7 @@ class HttpServerImpl final : public HttpServer {
   // Used only by the accepting thread.
   uint64_t accept_turn_ = 0;  // number of the latest wait; only that one accepts
   bool is_draining_ = false;
+  bool ignores_new_clients_ = false;
   Instant deadline_ = Instant::InfiniteFuture();
   absl::Status why_;  // the error of work that runs at the deadline
   absl::Notification ended_;
@@ -263,9 +281,13 @@ void HttpServerImpl::DrainStep() {
   });
 }
 
-// Clients that the system has already accepted expect an answer.
+// Clients that the system has already accepted expect an answer. The first call stops it from
+// accepting more, and the second, a step later, takes those whose handshakes ended meanwhile.
 void HttpServerImpl::StopAccepting() {
   if (!acceptor_.is_open()) return;
+  if (!std::exchange(ignores_new_clients_, true)) {
+    return IgnoreNewClients(acceptor_.native_handle());
+  }
   beast::error_code error;
   while (!error) {
     tcp::socket socket(*loops_[++accept_turn_ % loops_.size()]);
