@@ -2,6 +2,7 @@
 #define TANDEM_BASE_FORMAT_H_
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +22,9 @@ std::string Format(const absl::FormatSpec<Args...>& format, const Args&... args)
   absl::SNPrintF(text.data(), size + 1, format, args...);
   return text;
 }
+
+// A size in decimal units with three digits: "4.37 GB", "98.4 MB", "0 bytes".
+std::string DecimalSize(int64_t bytes);
 
 }  // namespace tandem
 

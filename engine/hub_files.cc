@@ -240,9 +240,4 @@ absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubF
   return HubModel{.path = std::move(path), .files = std::move(group.files)};
 }
 
-std::string DecimalSize(int64_t bytes) {
-  const auto size = static_cast<double>(bytes);
-  return size < 1e9 ? Format("%.1f MB", size * 1e-6) : Format("%.2f GB", size * 1e-9);
-}
-
 }  // namespace tandem

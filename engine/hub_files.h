@@ -46,9 +46,6 @@ struct HubModel {
 // NOT_FOUND if there is none or a part is missing; INVALID_ARGUMENT with a list if several fit.
 absl::StatusOr<HubModel> ChooseModel(const HubName& name, const std::vector<HubFile>& files);
 
-// "4.37 GB", "98.4 MB"
-std::string DecimalSize(int64_t bytes);
-
 }  // namespace tandem
 
 #endif  // TANDEM_ENGINE_HUB_FILES_H_

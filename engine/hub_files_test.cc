@@ -147,10 +147,5 @@ TEST(ChooseModel, TakesTheFolderOfATransformersModel) {
   EXPECT_THAT(Chosen("a/b", {"model.safetensors"}), ElementsAre(HasSubstr("has no model")));
 }
 
-TEST(DecimalSize, HasThreeDigits) {
-  EXPECT_EQ(DecimalSize(98'362'432), "98.4 MB");
-  EXPECT_EQ(DecimalSize(4'370'000'000), "4.37 GB");
-}
-
 }  // namespace
 }  // namespace tandem

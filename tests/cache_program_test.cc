@@ -62,7 +62,7 @@ TEST_F(CacheProgram, SaysWhereItLookedIfThereIsNothing) {
                                                     "fetched models in ", folder_, "\n"));
   EXPECT_EQ(RunJson({"cache"})["files"].size(), 0);
   EXPECT_EQ(RunProgram({"cache", "prune", "--to-size", "0"}).out,
-            absl::StrCat("removed 0 files, 0 MB, from ", folder_, "/packed\n"));
+            absl::StrCat("removed 0 files, 0 bytes, from ", folder_, "/packed\n"));
 }
 
 TEST_F(CacheProgram, ListsFilesWithTheirSizeUseAndModel) {
@@ -84,7 +84,7 @@ TEST_F(CacheProgram, ListsFilesWithTheirSizeUseAndModel) {
   for (const std::string& path : {old_, young_, learned_, fetched}) {
     EXPECT_THAT(table.out, HasSubstr(path));
   }
-  EXPECT_THAT(table.out, HasSubstr("\n4 files, 0.002 MB\n"));
+  EXPECT_THAT(table.out, HasSubstr("\n4 files, 2.03 kB\n"));
   EXPECT_THAT(RunProgram({"cache", "--packed-weights", folder_}).out, HasSubstr("1 file, "));
   // Files of learned state are many and small.
   Write("packed/speculation-1123456789abcdef.txt", "tandem learned speculation 2\n");
@@ -103,7 +103,7 @@ TEST_F(CacheProgram, PrunesByAgeAndSizeTheLeastRecentlyUsedFirst) {
   EXPECT_TRUE(AreLeft({old_, learned_, young_}));
   EXPECT_EQ(
       RunProgram(Joined(size, {"--packed"})).out,
-      absl::StrCat("removed ", old_, "\nremoved 1 file, 0.001 MB, from ", folder_, "/packed\n"));
+      absl::StrCat("removed ", old_, "\nremoved 1 file, 1.00 kB, from ", folder_, "/packed\n"));
   EXPECT_TRUE(AreLeft({learned_, young_}));
 
   Fill();

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "engine/learned_speculation.h"
 #include "model/packed_cache.h"
@@ -113,7 +114,7 @@ int64_t BytesOf(const std::vector<Entry>& entries) {
 // "3 files, 271 MB"
 std::string CountText(const std::vector<Entry>& entries) {
   return absl::StrCat(entries.size(), entries.size() == 1 ? " file, " : " files, ",
-                      ThreeDigits(static_cast<double>(BytesOf(entries)) * 1e-6), " MB");
+                      DecimalSize(BytesOf(entries)));
 }
 
 SortedJson ToJson(const std::vector<Entry>& entries) {

@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/format.h"
 #include "base/status_macros.h"
 #include "engine/hub_files.h"
 #include "tandem/field_error.h"

@@ -74,10 +74,6 @@ absl::Status Parse(CLI::App* app, std::vector<std::string> words) {
   return absl::OkStatus();
 }
 
-std::string MegabytesOf(int64_t bytes, absl::string_view what) {
-  return absl::StrCat(Format("%.0f MB of ", static_cast<double>(bytes) * 1e-6), what);
-}
-
 // A model whose load is planned.
 struct Planned {
   EngineOptions options;  // with paths
@@ -138,8 +134,8 @@ absl::StatusOr<PairSource> ReadModel(absl::string_view source, const JsonValue& 
         return PairMemory{.device = memory.device,
                           .bytes = memory.model_bytes + memory.cache_bytes,
                           .free_bytes = memory.free_bytes,
-                          .parts = absl::StrCat(MegabytesOf(memory.model_bytes, "weights, "),
-                                                MegabytesOf(memory.cache_bytes, "caches"))};
+                          .parts = absl::StrCat(DecimalSize(memory.model_bytes), " of weights, ",
+                                                DecimalSize(memory.cache_bytes), " of caches")};
       },
       .load =
           [planned, flags](const PairFailures& failures) {

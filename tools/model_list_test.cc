@@ -78,7 +78,7 @@ TEST_F(ModelList, PlansAndLoadsAPair) {
   // 7.4 and 1 million weights in bf16, an eighth of that, and the caches.
   EXPECT_GT(memory->bytes, (8 << 20) + 8'000'000 * 2);
   EXPECT_LT(memory->bytes, (8 << 20) + 12'000'000 * 2);
-  EXPECT_THAT(memory->parts, HasSubstr("8 MB of caches"));
+  EXPECT_THAT(memory->parts, HasSubstr("8.39 MB of caches"));
   const absl::StatusOr<LoadedPair> loaded = models->front().load({});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const ModelInfo target = loaded->engine->target_info();

@@ -139,20 +139,24 @@ class JsonReader : public nlohmann::json_sax<Value> {
   std::vector<Open> open_;
 };
 
-// Finds a text member of the outermost object, and then ends the parse.
-class TextFinder : public nlohmann::json_sax<Json> {
+// Finds a member of the outermost object that is a text or a boolean, and then ends the parse.
+class MemberFinder : public nlohmann::json_sax<Json> {
  public:
-  explicit TextFinder(absl::string_view key) : key_(key) {}
-  const std::string& found() const { return found_; }
+  explicit MemberFinder(absl::string_view key) : key_(key) {}
+  const std::string& text() const { return text_; }
+  bool is_true() const { return is_true_; }
 
   bool null() override { return true; }
-  bool boolean(bool) override { return true; }
+  bool boolean(bool value) override {
+    is_true_ = value && IsIt();
+    return !IsIt();
+  }
   bool number_integer(number_integer_t) override { return true; }
   bool number_unsigned(number_unsigned_t) override { return true; }
   bool number_float(number_float_t, const std::string&) override { return true; }
   bool string(std::string& value) override {
-    if (depth_ != 1 || !is_next_) return true;
-    found_ = std::move(value);
+    if (!IsIt()) return true;
+    text_ = std::move(value);
     return false;
   }
   bool binary(binary_t&) override { return false; }
@@ -169,10 +173,13 @@ class TextFinder : public nlohmann::json_sax<Json> {
   bool end_array() override { return --depth_ > 0; }
 
  private:
+  bool IsIt() const { return depth_ == 1 && is_next_; }
+
   const absl::string_view key_;
   size_t depth_ = 0;
   bool is_next_ = false;  // the value of the key follows
-  std::string found_;
+  std::string text_;
+  bool is_true_ = false;
 };
 
 template <typename Value>
@@ -211,9 +218,15 @@ std::string Shortened(std::string text) {
 }  // namespace
 
 std::string TextMember(absl::string_view text, absl::string_view key) {
-  TextFinder finder(key);
+  MemberFinder finder(key);
   (void)Json::sax_parse(text.begin(), text.end(), &finder);
-  return finder.found();
+  return finder.text();
+}
+
+bool FlagMember(absl::string_view text, absl::string_view key) {
+  MemberFinder finder(key);
+  (void)Json::sax_parse(text.begin(), text.end(), &finder);
+  return finder.is_true();
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view file) {

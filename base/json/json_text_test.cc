@@ -27,6 +27,15 @@ TEST(JsonText, MatchesTheLibrarysParser) {
   }
 }
 
+TEST(JsonText, FindsAMemberWithoutTheRest) {
+  const std::string text = R"({"a": {"b": "inner", "c": true}, "b": "x", "c": true, "d": false, )";
+  EXPECT_EQ(TextMember(text, "b"), "x");
+  EXPECT_EQ(TextMember(text, "c"), "");
+  EXPECT_EQ(TextMember("not JSON", "b"), "");
+  EXPECT_TRUE(FlagMember(text, "c"));
+  for (const char* key : {"a", "b", "d", "e"}) EXPECT_FALSE(FlagMember(text, key)) << key;
+}
+
 TEST(JsonText, ErrorsSayWhere) {
   const struct {
     std::string text;

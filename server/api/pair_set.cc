@@ -22,10 +22,6 @@ namespace {
 constexpr absl::Duration kRetryAfter = absl::Seconds(10);
 constexpr absl::Duration kPause = absl::Milliseconds(100);  // when memory is short
 
-std::string Megabytes(int64_t bytes) {
-  return Format("%.0f MB", static_cast<double>(bytes) * 1e-6);
-}
-
 // The facts about a loaded model in /v1/models, without its name.
 JsonValue DescribeModel(const ServedModel& model, const ModelInfo& target) {
   return {{"max_model_len", model.MaxLength()},
@@ -335,9 +331,9 @@ std::optional<absl::Status> PairSet::MakeRoom(const PairMemory& memory) {
   }
   if (reached < memory.bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "it needs ", Megabytes(memory.bytes), " on ", memory.device, " (", memory.parts,
-        "), but at most ", Megabytes(std::max<int64_t>(reached, 0)), " can be made free: ",
-        Megabytes(all), " are there for models, and pinned ones hold ", Megabytes(pinned)));
+        "it needs ", DecimalSize(memory.bytes), " on ", memory.device, " (", memory.parts,
+        "), but at most ", DecimalSize(std::max<int64_t>(reached, 0)), " can be made free: ",
+        DecimalSize(all), " are there for models, and pinned ones hold ", DecimalSize(pinned)));
   }
   for (size_t i = 0; i < num_unloaded; ++i) BeginUnloading(others[i], "memory");
   return std::nullopt;

@@ -110,8 +110,7 @@ std::optional<std::string> TokenFinding(const Json& report) {
                       bound == "memory"  ? "memory"
                       : bound == "cache" ? "reading the weights"
                                          : "arithmetic, too",
-                      ": one token reads ", ThreeDigits(bytes * (bytes >= 1e9 ? 1e-9 : 1e-6)),
-                      bytes >= 1e9 ? " GB" : " MB", ", at ",
+                      ": one token reads ", DecimalSize(static_cast<int64_t>(bytes)), ", at ",
                       ThreeDigits(Number(first, "bytes_per_second") * 1e-9), " GB/s that is ",
                       ThreeDigits(Number(first, "tokens_per_second")), " tokens/s");
 }

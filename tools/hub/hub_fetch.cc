@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/format.h"
 #include "base/instant.h"
 #include "base/output_folder.h"
 #include "base/status_macros.h"

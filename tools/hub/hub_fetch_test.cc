@@ -132,7 +132,7 @@ TEST_F(HubFetch, BringsAFolderWithItsSmallFiles) {
 TEST_F(HubFetch, PlansWithoutBringingAnything) {
   const HubClient client(Options());
   EXPECT_THAT(*FetchPlan(client, *HubName::Parse("Org/Model:Q8_0")),
-              AllOf(HasSubstr("x-Q8_0.gguf"), HasSubstr("0.0 MB"), HasSubstr("no\n")));
+              AllOf(HasSubstr("x-Q8_0.gguf"), HasSubstr("1.00 kB"), HasSubstr("no\n")));
   EXPECT_FALSE(fs::exists(Path("hub")));
   ASSERT_TRUE(Fetch("Org/Model:Q8_0").ok());
   EXPECT_THAT(*FetchPlan(client, *HubName::Parse("Org/Model:Q8_0")), HasSubstr("yes\n"));
