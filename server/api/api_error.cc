@@ -55,6 +55,15 @@ int HttpStatusOf(const absl::Status& status) {
   return KindOf(status).http;
 }
 
+// Returns {"type": "error", "error": {"type", "message"}}, as Anthropic's API has it.
+Json MessagesErrorJson(const absl::Status& status) {
+  const int http = HttpStatusOf(status);
+  const auto* type = std::find_if(std::begin(kMessagesTypes), std::end(kMessagesTypes) - 1,
+                                  [http](const auto& entry) { return entry.first == http; });
+  return {{"type", "error"},
+          {"error", {{"type", type->second}, {"message", std::string(status.message())}}}};
+}
+
 }  // namespace
 
 absl::Status WithCode(absl::Status status, absl::string_view code, int http_status) {
@@ -75,14 +84,6 @@ Json ErrorJson(const absl::Status& status) {
             {"code", code.empty() ? std::string(kind.code) : code}}}};
 }
 
-Json MessagesErrorJson(const absl::Status& status) {
-  const int http = HttpStatusOf(status);
-  const auto* type = std::find_if(std::begin(kMessagesTypes), std::end(kMessagesTypes) - 1,
-                                  [http](const auto& entry) { return entry.first == http; });
-  return {{"type", "error"},
-          {"error", {{"type", type->second}, {"message", std::string(status.message())}}}};
-}
-
 HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form) {
   HttpResponse response;
   response.status = HttpStatusOf(status);
@@ -93,6 +94,12 @@ HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form) {
     response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
   }
   return response;
+}
+
+std::string ErrorEvents(const HttpResponse& error, ErrorForm form) {
+  const bool is_anthropic = form == ErrorForm::kAnthropic;
+  return absl::StrCat(is_anthropic ? "event: error\n" : "", "data: ", error.body, "\n\n",
+                      is_anthropic ? "" : kDoneEvent);
 }
 
 }  // namespace tandem

@@ -23,9 +23,6 @@ absl::Status ServerIsStopping();
 // names, or null.
 JsonValue ErrorJson(const absl::Status& status);
 
-// Returns {"type": "error", "error": {"type", "message"}}, as Anthropic's API has it.
-JsonValue MessagesErrorJson(const absl::Status& status);
-
 // How an endpoint writes its errors.
 enum class ErrorForm {
   kOpenAi,
@@ -36,6 +33,12 @@ enum class ErrorForm {
 // RESOURCE_EXHAUSTED, 503 UNAVAILABLE and DATA_LOSS (Engine::health), 500 otherwise, with the
 // matching headers.
 HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form = ErrorForm::kOpenAi);
+
+// Returns the events that end a stream with this error answer.
+std::string ErrorEvents(const HttpResponse& error, ErrorForm form);
+
+// The event after the last one of OpenAI's completions.
+inline constexpr char kDoneEvent[] = "data: [DONE]\n\n";
 
 }  // namespace tandem
 

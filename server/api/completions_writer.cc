@@ -51,8 +51,6 @@ Json ProgressJson(const PromptProgress& progress) {
           {"time_ms", absl::ToInt64Milliseconds(progress.time)}};
 }
 
-constexpr char kDone[] = "data: [DONE]\n\n";
-
 double MeanLogprob(const Completion& completion) {
   double sum = 0;
   for (const TokenLogprobs& row : completion.logprobs) sum += row.logprob;
@@ -138,17 +136,17 @@ class CompletionsWriter final : public AnswerWriter {
   }
 
   std::string LastEvents(absl::Span<const Completion> completions) override {
-    if (!request_->include_usage) return kDone;
+    if (!request_->include_usage) return kDoneEvent;
     return Event([&](JsonWriter* json) {
              AddEnvelope(/*is_chunk=*/true, json);
              json->Key("choices").BeginArray().EndArray().Key("usage").Value(UsageOf(completions));
              AddReports(ReportsOf(completions), json);
            }) +
-           kDone;
+           kDoneEvent;
   }
 
   std::string ErrorEvents(const absl::Status& status) override {
-    return absl::StrCat("data: ", ErrorResponse(status).body, "\n\n", kDone);
+    return tandem::ErrorEvents(ErrorResponse(status), ErrorForm::kOpenAi);
   }
 
  private:

@@ -66,7 +66,7 @@ class MessagesWriter final : public PartsWriter {
   }
 
   std::string ErrorEvents(const absl::Status& status) override {
-    return absl::StrCat("event: error\ndata: ", DumpJson(MessagesErrorJson(status)), "\n\n");
+    return tandem::ErrorEvents(ErrorResponse(status, ErrorForm::kAnthropic), ErrorForm::kAnthropic);
   }
 
  private:

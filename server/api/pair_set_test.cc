@@ -19,8 +19,10 @@
 namespace tandem {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kMegabyte = 1'000'000;
 
@@ -50,6 +52,15 @@ class Several : public ::testing::Test {
               return LoadedPair{.engine = std::move(engine), .system_fingerprint = "fp_" + name};
             },
             .max_sequences = 4};
+  }
+  // The same, with a load that waits.
+  PairSource SlowSource(const std::string& name, absl::Notification* may_load) {
+    PairSource source = Source(name);
+    source.load = [load = source.load, may_load](const PairFailures& failures) {
+      may_load->WaitForNotification();
+      return load(failures);
+    };
+    return source;
   }
   void Start(std::vector<PairSource> sources, int64_t megabytes = 1000) {
     options_.service.pairs = std::move(sources);
@@ -249,8 +260,8 @@ TEST_F(Several, APairThatCannotFitIsRefusedWithNumbers) {
   EXPECT_EQ(refusal.status, 503);
   EXPECT_EQ(refusal.error("code"), "model_failed");
   for (const char* part :
-       {"model \"big\" cannot be used: it needs 70 MB on cpu (weights and caches)", "at most 60 MB",
-        "100 MB are there", "pinned ones hold 40 MB"}) {
+       {"model \"big\" cannot be used: it needs 70.0 MB on cpu (weights and caches)",
+        "at most 60.0 MB", "100 MB are there", "pinned ones hold 40.0 MB"}) {
     EXPECT_THAT(refusal.error("message"), HasSubstr(part));
   }
   EXPECT_EQ(StateOf("pinned"), "loaded");
@@ -353,12 +364,8 @@ TEST_F(Several, LongRequestsCountAsAUseUntilTheirEnd) {
 
 TEST_F(Several, PreloadedPairsAreLoadedBeforeTheServerIsReady) {
   absl::Notification may_load;
-  PairSource slow = Source("slow");
+  PairSource slow = SlowSource("slow", &may_load);
   slow.is_preloaded = true;
-  slow.load = [load = slow.load, &may_load](const PairFailures& failures) {
-    may_load.WaitForNotification();
-    return load(failures);
-  };
   Start({slow, Source("a")});
   EXPECT_EQ(Ask("GET", "/ready").status, 503);
   EXPECT_EQ(Ask("GET", "/health").status, 200);
@@ -368,14 +375,85 @@ TEST_F(Several, PreloadedPairsAreLoadedBeforeTheServerIsReady) {
   EXPECT_EQ(StateOf("a"), "unloaded");
 }
 
+// A stream begins while its model is loaded, so that clients and proxies do not give up.
+class SlowLoads : public Several {
+ protected:
+  SlowLoads() { options_.limits.comment_interval = absl::Milliseconds(20); }
+  // A client whose stream has begun with comments.
+  std::unique_ptr<Client> WaitingStream(const std::string& path, const std::string& body) {
+    auto client = std::make_unique<Client>(server_->port(), path, body);
+    EXPECT_THAT(client->ReadUntil(": loading\n\n\r\n"),
+                AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("text/event-stream")));
+    EXPECT_THAT(client->ReadUntil(": loading\n\n\r\n"), Not(HasSubstr("HTTP/1.1")));
+    return client;
+  }
+
+  absl::Notification may_load_;
+  const std::string stream_ = R"({"model": "slow", "stream": true, "prompt": "a"})";
+};
+
+TEST_F(SlowLoads, KeepStreamsAlive) {
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  const auto client = WaitingStream("/v1/completions", stream_);
+  may_load_.Notify();
+  client->ReadUntil(": queued\n\n\r\n");
+  EngineOf("slow").Emit(1, "once");
+  EXPECT_THAT(client->ReadUntil("once"), Not(HasSubstr("HTTP/1.1")));
+  EngineOf("slow").End(1);
+  EXPECT_THAT(client->ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
+  EXPECT_EQ(client->Ask("GET", "/health").status, 200);
+}
+
+TEST_F(SlowLoads, FailuresAreEventsOfTheStream) {
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  Refuse("slow", absl::NotFoundError("no such file"));
+  const std::string chat = R"({"model": "slow", "stream": true, "max_tokens": 4,
+                               "messages": [{"role": "user", "content": "a"}]})";
+  const auto completion = WaitingStream("/v1/completions", stream_);
+  const auto messages = WaitingStream("/v1/messages", chat);
+  may_load_.Notify();
+  EXPECT_THAT(completion->ReadUntil("0\r\n\r\n"),
+              AllOf(HasSubstr("data: {\"error\""), HasSubstr("no such file"),
+                    HasSubstr("\n\ndata: [DONE]\n\n")));
+  EXPECT_THAT(messages->ReadUntil("0\r\n\r\n"),
+              AllOf(HasSubstr("event: error\ndata: {\"type\":\"error\""), HasSubstr("no such file"),
+                    Not(HasSubstr("[DONE]"))));
+  EXPECT_EQ(completion->Ask("GET", "/health").status, 200);
+}
+
+TEST_F(SlowLoads, RefusalsAfterThemAreEventsToo) {
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  const auto client = WaitingStream(
+      "/v1/completions", R"({"model": "slow", "stream": true, "prompt": "a", "top_k": -7})");
+  may_load_.Notify();
+  EXPECT_THAT(client->ReadUntil("0\r\n\r\n"),
+              AllOf(HasSubstr("top_k"), HasSubstr("[DONE]"), Not(HasSubstr("HTTP/1.1"))));
+}
+
+TEST_F(SlowLoads, OtherAnswersWaitForTheirStatus) {
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  Client whole(server_->port(), "/v1/completions", BodyFor("slow"));
+  Client rendered(server_->port(), "/v1/completions/render", stream_);
+  const auto stream = WaitingStream("/v1/completions", stream_);  // as long as this waits
+  may_load_.Notify();
+  EXPECT_EQ(rendered.Read().headers["content-type"], "application/json");
+  for (GenerationId id : {1, 2}) EngineOf("slow").End(id);
+  EXPECT_EQ(whole.Read().headers["content-type"], "application/json");
+}
+
+TEST_F(SlowLoads, ClientsThatLeaveAreNotWaitedFor) {
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  WaitingStream("/v1/completions", stream_)->Close();
+  may_load_.Notify();
+  AwaitState("slow", "loaded");
+  EngineOf("slow").AwaitCancel(1);
+  EngineOf("slow").End(1, FinishReason::kCancelled);
+}
+
 // Requests that wait for a pair are limited like those that wait in one, and end with the server.
 TEST_F(Several, TheQueueForALoadIsLimited) {
   absl::Notification may_load;
-  PairSource slow = Source("slow");
-  slow.load = [load = slow.load, &may_load](const PairFailures& failures) {
-    may_load.WaitForNotification();
-    return load(failures);
-  };
+  const PairSource slow = SlowSource("slow", &may_load);
   Start({slow, Source("a")});
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 4; ++i) {

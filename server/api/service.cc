@@ -380,6 +380,11 @@ std::optional<absl::StatusOr<PairLease>> Service::PairOf(const HttpRequest& requ
   return pairs_.Acquire(name, PairSet::Use::kRequest, std::move(waiter));
 }
 
+bool Service::StreamsFromSeveral(const HttpRequest& request) const {
+  return pairs_.has_several() && request.route->handle == &Service::Generate &&
+         FlagMember(request.body, "stream");
+}
+
 Service::Reply Service::Handle(const HttpRequest& request, absl::StatusOr<PairLease> pair) {
   if (!pair.ok()) return ErrorResponse(pair.status(), request.route->errors);
   return (this->*request.route->handle)(request, *pair);

@@ -73,6 +73,8 @@ class Service {
   // REQUIRES, here and below: AnswerToHead returned nothing.
   std::optional<absl::StatusOr<PairLease>> PairOf(const HttpRequest& request,
                                                   PairSet::Waiter waiter);
+  // Whether the answer will be a stream, and there are several pairs, for one of which it may wait.
+  bool StreamsFromSeveral(const HttpRequest& request) const;
   // Answers the request, or starts a generation that will.
   using Reply = std::variant<HttpResponse, std::shared_ptr<ServedRequest>>;
   Reply Handle(const HttpRequest& request, absl::StatusOr<PairLease> pair);

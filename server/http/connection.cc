@@ -25,16 +25,7 @@ namespace tandem {
 namespace {
 
 constexpr char kServerName[] = "tandem";
-constexpr size_t kMaxLoggedPath = 200;
 constexpr size_t kReadSize = 64 << 10;
-constexpr int kClientGone = 499;  // logged in place of a status
-// How long the rest of an answered request is read, so that its client's system keeps the answer.
-constexpr absl::Duration kLingerTime = absl::Seconds(2);
-constexpr size_t kMaxLingeredBytes = 1 << 20;
-// How long an exchange may continue while the server ends its connections.
-constexpr absl::Duration kEndTime = absl::Seconds(3);
-// The server may close a connection whose client is silent for longer before a request.
-constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
 // How often to look for what could not be posted for lack of memory.
 constexpr absl::Duration kPollTime = absl::Seconds(1);
 // Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
@@ -71,17 +62,6 @@ Connection::~Connection() {
   if (generation_ != nullptr) generation_->Cancel();
 }
 
-template <typename Work>
-auto Connection::Held(Work work) {
-  return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
-    if (!Attempt("handler", [&] { work(results...); })) self->GiveUp();
-  };
-}
-
-auto Connection::Then(Handler handler) {
-  return Held([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
-}
-
 void Connection::Start() {
   net::dispatch(stream_.get_executor(), Held([this] { ReadHead(); }));
 }
@@ -91,26 +71,6 @@ void Connection::Refuse() {
                   request_.received = Instant::Now();
                   Respond(ErrorResponse(set_->TooManyConnections()), /*may_go_on=*/false);
                 }));
-}
-
-void Connection::Stop() {
-  net::post(stream_.get_executor(), Held([this] { Close(); }));
-}
-
-void Connection::CloseIfSilent() {
-  net::post(stream_.get_executor(), Held([this] {
-              if (IsSilent()) Close();
-            }));
-}
-
-void Connection::End(const absl::Status& why, bool closes_idle) {
-  net::post(stream_.get_executor(), Held([this, why, closes_idle] {
-              if (closes_idle && IsSilent()) return Close();
-              if (!in_exchange_) return;
-              given_up_at_ = std::min(given_up_at_, Instant::Now() + kEndTime);
-              if (Instant::Now() >= given_up_at_) return Close();
-              if (generation_ != nullptr) generation_->Fail(why);
-            }));
 }
 
 // ---- Reading ----
@@ -270,7 +230,12 @@ void Connection::Dispatch() {
     if (is_huge) ReturnFreeMemory();
   };
   const auto give_up = [self = shared_from_this(), awaited] { awaited->is_there.cancel(); };
-  const auto find = [&] { set_->FindPair(pool, request_, handle, give_up); };
+  const auto wait = [self = shared_from_this(), exchange = exchange_] {
+    net::post(self->stream_.get_executor(), self->Held([connection = self.get(), exchange] {
+      if (connection->exchange_ == exchange) connection->CommentLater();
+    }));
+  };
+  const auto find = [&] { set_->FindPair(pool, request_, wait, handle, give_up); };
   if (!Attempt("request", find)) give_up();
 }
 
@@ -296,11 +261,16 @@ void Connection::OnAwaited(uint64_t exchange, Awaited& awaited) {
 void Connection::OnReply(MaybeReply reply) {
   if (!reply.has_value()) return GiveUp();
   if (auto* response = std::get_if<HttpResponse>(&*reply)) {
+    if (is_streaming_) {  // comments were sent
+      error_events_ = ErrorEvents(*response, Service::ErrorFormOf(request_));
+      return TakeNews();
+    }
     const bool may_go_on = response->status != 500;
     return Respond(std::move(*response), may_go_on);
   }
   large_body_ = {};
   generation_ = std::get<std::shared_ptr<ServedRequest>>(*std::move(reply));
+  if (is_streaming_) generation_->OnHeadSent();
   WatchClient();
   generation_->Listen([self = shared_from_this(), exchange = exchange_] {
     Attempt("news", [&] {
@@ -394,11 +364,15 @@ void Connection::OnReadable(beast::error_code error, uint64_t exchange) {
 }
 
 void Connection::TakeNews() {
-  if (generation_ == nullptr) return;
   if (is_writing_) {
     has_news_ = true;
     return;
   }
+  if (!error_events_.empty()) {
+    is_last_ = true;
+    return Stream(std::exchange(error_events_, {}));
+  }
+  if (generation_ == nullptr) return;
   ServedRequest::Update update = generation_->Take();
   if (update.response.has_value()) return Respond(*std::move(update.response), /*may_go_on=*/true);
   if (update.events.empty() && !update.is_over) return;
@@ -417,18 +391,17 @@ void Connection::PollLater() {
   }));
 }
 
-// Sends a comment at intervals until tokens arrive, for clients that give up on a silent
-// connection.
 void Connection::CommentLater() {
   comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
   comment_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
-    if (error || exchange != exchange_ || generation_ == nullptr || has_tokens_) return;
+    if (error || exchange != exchange_ || is_last_ || has_tokens_) return;
     if (!is_writing_) SendComment();
     CommentLater();
   }));
 }
 
 void Connection::SendComment() {
+  if (generation_ == nullptr) return Stream(": loading\n\n");
   generation_->OnHeadSent();
   Stream(": queued\n\n");
 }
@@ -442,7 +415,9 @@ void Connection::BeginStream() {
   head.set(http::field::cache_control, "no-cache");
   head.set("X-Accel-Buffering", "no");
   for (const auto& [name, value] : set_->service().Headers(request_)) head.set(name, value);
-  for (const auto& [name, value] : generation_->headers()) head.set(name, value);
+  if (generation_ != nullptr) {
+    for (const auto& [name, value] : generation_->headers()) head.set(name, value);
+  }
   head.keep_alive(keep_alive_);
   head.chunked(http_version_ >= 11);
   events_ = absl::StrCat("HTTP/1.", http_version_ % 10, " 200 OK\r\n");
@@ -492,109 +467,6 @@ void Connection::OnEventsWritten(beast::error_code error) {
   }
   stream_.expires_never();
   if (std::exchange(has_news_, false)) TakeNews();
-}
-
-// ---- Endings ----
-
-// Returns false if the connection was closed to make room, and must not begin an exchange.
-bool Connection::BeginExchange() {
-  if (std::exchange(in_exchange_, true)) return true;
-  ++exchange_;
-  return set_->BeginExchange(this);
-}
-
-void Connection::EndExchange() {
-  is_streaming_ = false;
-  is_writing_ = false;
-  is_last_ = false;
-  has_news_ = false;
-  has_tokens_ = false;
-  sent_bytes_ = 0;
-  ++exchange_;
-  given_up_at_ = Instant::InfiniteFuture();
-  if (std::exchange(in_exchange_, false)) {
-    idle_since_ = Instant::Now();
-    set_->EndExchange(this);
-  }
-  DropGeneration();
-}
-
-// Whether no request has come or may be on its way, and no answer either.
-bool Connection::IsSilent() {
-  char byte = 0;
-  return !in_exchange_ && !is_lingering_ && Instant::Now() >= idle_since_ + kRequestTime &&
-         recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
-}
-
-// Cancels the generation if it still runs, and stops watching the client.
-void Connection::DropGeneration() {
-  const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
-  if (generation == nullptr) return;
-  comment_timer_.cancel();
-  poll_timer_.cancel();
-  beast::error_code error;
-  stream_.socket().cancel(error);
-  generation->Cancel();
-}
-
-void Connection::Linger() {
-  beast::error_code error;
-  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
-  if (error) return Close();
-  is_lingering_ = true;
-  stream_.expires_after(absl::ToChronoNanoseconds(kLingerTime));
-  OnLingered({});
-}
-
-void Connection::OnLingered(beast::error_code error) {
-  sent_bytes_ += buffer_.size();
-  buffer_.consume(buffer_.size());
-  if (error || sent_bytes_ > kMaxLingeredBytes) return Close();
-  stream_.async_read_some(buffer_.prepare(16 << 10),
-                          Held([this](beast::error_code failure, size_t size) {
-                            buffer_.commit(size);
-                            OnLingered(failure);
-                          }));
-}
-
-// Ends an exchange after an exception: with an answer, if none has begun and memory is left.
-void Connection::GiveUp() {
-  const bool may_answer = in_exchange_ && !is_writing_ && !is_streaming_;
-  const auto answer = [this] {
-    Respond(ErrorOf(absl::UnknownError("the server failed; see its log")), /*may_go_on=*/false);
-  };
-  if (!may_answer || !Attempt("answer", answer)) Close();
-}
-
-// An exchange that has not ended counts as given up by the client.
-void Connection::Close() {
-  stream_.close();
-  is_lingering_ = false;
-  if (in_exchange_) Log(kClientGone);
-  EndExchange();
-}
-
-void Connection::Log(int status) {
-  Attempt("log", [&] { LogExchange(status); });
-}
-
-void Connection::LogExchange(int status) {
-  const std::string path =
-      absl::CHexEscape(absl::string_view(request_.target).substr(0, kMaxLoggedPath));
-  std::string line = absl::StrCat(
-      "request client=", client_, " id=", request_.id.empty() ? "none" : request_.id,
-      " method=", absl::CHexEscape(request_.method.substr(0, 16)), " path=", path,
-      " status=", status, " ms=", absl::ToInt64Milliseconds(Instant::Now() - request_.received),
-      " bytes=", sent_bytes_);
-  if (generation_ != nullptr) {
-    const ServedRequest::Summary summary = generation_->summary();
-    absl::StrAppend(&line, " stream=", generation_->is_stream() ? "true" : "false",
-                    " prompt_tokens=", summary.prompt_tokens,
-                    " completion_tokens=", summary.completion_tokens,
-                    " finish=", summary.finish_reason.empty() ? "none" : summary.finish_reason);
-  }
-  tandem::Log(LogLevel::kInfo, line);
-  set_->service().CountAnswer(request_, status);
 }
 
 }  // namespace tandem

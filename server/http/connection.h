@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "base/guard.h"
 #include "base/instant.h"
 #include "base/net/beast.h"
 #include "server/api/served_request.h"
@@ -42,11 +44,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The maximum of buffered bytes that the parser cannot consume yet, such as an unfinished chunk
   // line or trailer.
   static constexpr size_t kMaxBuffered = 128 << 10;
+  static constexpr int kClientGone = 499;  // logged in place of a status
 
   // Wraps a handler so that it keeps the connection alive.
   template <typename Work>
-  auto Held(Work work);
-  auto Then(Handler handler);
+  auto Held(Work work) {
+    return [self = shared_from_this(), work = std::move(work)](auto... results) mutable {
+      if (!Attempt("handler", [&] { work(results...); })) self->GiveUp();
+    };
+  }
+  auto Then(Handler handler) {
+    return Held([this, handler](beast::error_code error, size_t = 0) { (this->*handler)(error); });
+  }
+
   void ReadHead();
   void OnHead(beast::error_code error);
   void TakeHead();
@@ -80,6 +90,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
   void PollLater();
+  // Sends a comment at intervals until tokens arrive, for clients that give up on a silent
+  // connection.
   void CommentLater();
   void SendComment();
   void BeginStream();
@@ -127,9 +139,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t sent_bytes_ = 0;
   bool is_streaming_ = false;
   bool is_writing_ = false;
-  bool has_news_ = false;    // arrived during a write; irrelevant after the end of the answer
-  bool is_last_ = false;     // the current write ends the answer
-  bool has_tokens_ = false;  // events were taken, so comments are not needed
+  bool has_news_ = false;     // arrived during a write; irrelevant after the end of the answer
+  bool is_last_ = false;      // the current write ends the answer
+  bool has_tokens_ = false;   // events were taken, so comments are not needed
+  std::string error_events_;  // to end a stream that has begun before its generation
 };
 
 }  // namespace tandem

@@ -109,21 +109,25 @@ std::vector<std::shared_ptr<Connection>> ConnectionSet::All() const {
 }
 
 void ConnectionSet::FindPair(net::thread_pool* pool, const HttpRequest& request,
-                             std::function<void(MaybePair)> handle, std::function<void()> give_up) {
-  net::post(
-      *pool, [this, pool, &request, handle = std::move(handle), give_up = std::move(give_up)] {
-        MaybePair pair;
-        const auto find = [&] {
-          pair = service_->PairOf(request, [pool, handle, give_up](absl::StatusOr<PairLease> late) {
-            const auto go_on = [&] {
-              net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
-            };
-            if (!Attempt("request", go_on)) give_up();
-          });
+                             std::function<void()> wait, std::function<void(MaybePair)> handle,
+                             std::function<void()> give_up) {
+  net::post(*pool, [this, pool, &request, wait = std::move(wait), handle = std::move(handle),
+                    give_up = std::move(give_up)] {
+    MaybePair pair;
+    const auto find = [&] {
+      const bool is_stream = service_->StreamsFromSeveral(request);
+      pair = service_->PairOf(request, [pool, handle, give_up](absl::StatusOr<PairLease> late) {
+        const auto go_on = [&] {
+          net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
         };
-        if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
-        if (pair.has_value()) handle(std::move(pair));
+        if (!Attempt("request", go_on)) give_up();
       });
+      // From here on the request may be gone.
+      if (!pair.has_value() && is_stream) Attempt("request", wait);
+    };
+    if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
+    if (pair.has_value()) handle(std::move(pair));
+  });
 }
 
 }  // namespace tandem

@@ -72,7 +72,8 @@ class ConnectionSet {
   using MaybePair = std::optional<absl::StatusOr<PairLease>>;
   // Calls `handle` on a thread of `pool` once the request's pair is there, or with the error. If
   // memory is short, calls `give_up` instead, which must not throw. Both must keep the request.
-  void FindPair(net::thread_pool* pool, const HttpRequest& request,
+  // Calls `wait`, then or before, if a stream waits for its pair.
+  void FindPair(net::thread_pool* pool, const HttpRequest& request, std::function<void()> wait,
                 std::function<void(MaybePair)> handle, std::function<void()> give_up);
 
   Service& service() { return *service_; }
