@@ -19,6 +19,7 @@
 #include "engine/hub_files.h"
 #include "model/checkpoint/gguf.h"
 #include "model/checkpoint/model_config.h"
+#include "tandem/known_models.h"
 #include "tandem/model_places.h"
 #include "tandem/tokenizer.h"
 #include "text/end_tokens.h"
@@ -35,8 +36,8 @@ constexpr char kPard[] = "https://github.com/AMD-AGI/PARD";
 // More specific targets come first. Figures are as published, for other engines unless they are in
 // docs/, which also names their conditions (docs/drafting/which_draft.md).
 constexpr KnownDraft kDrafts[] = {
-    {.target = "storyteller-7m",
-     .draft = "storyteller-1m",
+    {.target = kStoryPair.target,
+     .draft = kStoryPair.draft,
      .millions = 0.8,
      .source = "docs/benchmarks/speculation.md"},
     {.target = "smollm2*135m*",

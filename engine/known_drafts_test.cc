@@ -58,6 +58,15 @@ TEST(KnownDrafts, AreFoundByTheTargetsName) {
   EXPECT_THAT(DraftsFor("some-model"), IsEmpty());
 }
 
+TEST(KnownDrafts, BeginWithTheOneThatIsUsedByDefault) {
+  for (const KnownModel& model : KnownModels()) {
+    const auto drafts = KnownDraftsFor(NamesOfModel(model.name, model.file));
+    ASSERT_FALSE(drafts.empty()) << model.name;
+    EXPECT_STREQ(drafts.front()->draft, model.draft);
+    EXPECT_EQ(drafts.front()->kind == KnownDraft::Kind::kHead, model.draft_is_head);
+  }
+}
+
 TEST(KnownDrafts, ATargetHasTheNamesOfItsFileAndInIt) {
   const TestFolder folder;
   GgufBuilder gguf;

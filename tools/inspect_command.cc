@@ -382,7 +382,7 @@ std::string ToText(const InspectFlags& flags, const Inspection& inspection) {
 
 // Reads only the configuration; the model's other files need not exist.
 absl::Status RunConfigOnly(const InspectFlags& flags) {
-  ASSIGN_OR_RETURN(const std::string path, ModelNamed(flags.path));
+  ASSIGN_OR_RETURN(const std::string path, BringConfig(flags.path));
   const absl::StatusOr<ModelConfig> config =
       ReadModelConfig(path, flags.options.allow_unknown_config);
   if (flags.json) {
@@ -440,7 +440,7 @@ Command AddInspectCommand(CLI::App* program) {
   group.AddFlag("--json", &flags->json, "Print one JSON object instead of text");
   group.AddFlag("--config-only", &flags->config_only,
                 "Only report whether the configuration is supported, and if not, why; the folder "
-                "needs only config.json");
+                "needs only config.json, and only that is fetched");
   AddEngineOptions(app, {"threads", "allow_unknown_config"}, &flags->options);
   AddExamples(app,
               {"tandem inspect smollm2", "tandem inspect storyteller-7m --draft storyteller-1m",

@@ -129,14 +129,41 @@ absl::Status Publish(const Plan& plan) {
   return ReplaceFile(ref.string(), plan.listing.commit);
 }
 
+absl::StatusOr<std::string> Bring(const HubClient& client, const HubName& name, bool config_only) {
+  const InterruptFlag interrupt(InterruptFlag::Second::kEndsTheProgram);
+  ASSIGN_OR_RETURN(Plan plan, MakePlan(client, name));
+  const bool is_gguf = !plan.model.path.empty();
+  if (config_only && is_gguf) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name.Text(), ": its configuration is in a GGUF file of ", DecimalSize(plan.model.Bytes()),
+        ", which is not here; run `tandem fetch ", name.Text(), "`"));
+  }
+  if (config_only) {
+    std::erase_if(plan.model.files, [](const HubFile& file) { return file.name != "config.json"; });
+  }
+  RETURN_IF_ERROR(Download(client, plan));
+  RETURN_IF_ERROR(Publish(plan));
+  return (is_gguf ? plan.snapshot() / plan.model.path : plan.snapshot()).string();
+}
+
+// Whether a model of the hub is not here, and may be fetched.
+bool IsMissing(const std::string& name) {
+  return HubName::Parse(name).has_value() && !IsHubOffline() &&
+         absl::IsNotFound(ModelNamed(name).status());
+}
+
+absl::Status AsExit(const absl::Status& status) {
+  return status.ok() ? status : WithExitStatus(status, 1);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FetchFromHub(const HubClient& client, const HubName& name) {
-  const InterruptFlag interrupt(InterruptFlag::Second::kEndsTheProgram);
-  ASSIGN_OR_RETURN(const Plan plan, MakePlan(client, name));
-  RETURN_IF_ERROR(Download(client, plan));
-  RETURN_IF_ERROR(Publish(plan));
-  return (plan.model.path.empty() ? plan.snapshot() : plan.snapshot() / plan.model.path).string();
+  return Bring(client, name, /*config_only=*/false);
+}
+
+absl::StatusOr<std::string> FetchConfig(const HubClient& client, const HubName& name) {
+  return Bring(client, name, /*config_only=*/true);
 }
 
 absl::StatusOr<std::string> FetchPlan(const HubClient& client, const HubName& name) {
@@ -149,17 +176,22 @@ absl::StatusOr<std::string> FetchPlan(const HubClient& client, const HubName& na
 }
 
 absl::Status FetchIfMissing(const std::string& name) {
-  const std::optional<HubName> hub_name = HubName::Parse(name);
-  if (!hub_name.has_value() || IsHubOffline()) return absl::OkStatus();
-  if (!absl::IsNotFound(ModelNamed(name).status())) return absl::OkStatus();
-  const absl::Status fetched =
-      FetchFromHub(HubClient(HubOptions::FromEnvironment()), *hub_name).status();
-  return fetched.ok() ? fetched : WithExitStatus(fetched, 1);
+  if (!IsMissing(name)) return absl::OkStatus();
+  return AsExit(
+      FetchFromHub(HubClient(HubOptions::FromEnvironment()), *HubName::Parse(name)).status());
 }
 
 absl::StatusOr<std::string> BringModel(const std::string& name) {
   RETURN_IF_ERROR(FetchIfMissing(name));
   return ModelNamed(name);
+}
+
+absl::StatusOr<std::string> BringConfig(const std::string& name) {
+  if (!IsMissing(name)) return ModelNamed(name);
+  absl::StatusOr<std::string> folder =
+      FetchConfig(HubClient(HubOptions::FromEnvironment()), *HubName::Parse(name));
+  RETURN_IF_ERROR(AsExit(folder.status()));
+  return folder;
 }
 
 }  // namespace tandem

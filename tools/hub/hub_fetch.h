@@ -17,6 +17,10 @@ namespace tandem {
 // DownloadFile's errors; RESOURCE_EXHAUSTED, before anything is brought, if the disk is too small.
 absl::StatusOr<std::string> FetchFromHub(const HubClient& client, const HubName& name);
 
+// Brings only the model's config.json, and returns its folder. Same errors, and
+// FAILED_PRECONDITION for a GGUF file, whose configuration is a part of it.
+absl::StatusOr<std::string> FetchConfig(const HubClient& client, const HubName& name);
+
 // The table of the files that FetchFromHub would bring.
 absl::StatusOr<std::string> FetchPlan(const HubClient& client, const HubName& name);
 
@@ -26,6 +30,8 @@ absl::Status FetchIfMissing(const std::string& name);
 
 // ModelNamed (tandem/model_places.h) after FetchIfMissing.
 absl::StatusOr<std::string> BringModel(const std::string& name);
+// The same, or the folder of FetchConfig if the model is not here.
+absl::StatusOr<std::string> BringConfig(const std::string& name);
 
 }  // namespace tandem
 

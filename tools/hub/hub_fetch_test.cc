@@ -30,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -136,6 +137,27 @@ TEST_F(HubFetch, PlansWithoutBringingAnything) {
   EXPECT_FALSE(fs::exists(Path("hub")));
   ASSERT_TRUE(Fetch("Org/Model:Q8_0").ok());
   EXPECT_THAT(*FetchPlan(client, *HubName::Parse("Org/Model:Q8_0")), HasSubstr("yes\n"));
+}
+
+TEST_F(HubFetch, BringsAConfigurationAlone) {
+  hub_.SetContents("config.json", "{}");
+  hub_.SetContents("model.safetensors", LargeContents());
+  const HubClient client(Options());
+  const absl::StatusOr<std::string> folder = FetchConfig(client, *HubName::Parse("Org/Model"));
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(*folder)) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names, ElementsAre("config.json"));
+  // The model is not here yet.
+  EXPECT_EQ(ModelNamed("Org/Model").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(*Fetch("Org/Model"), *folder);
+  EXPECT_EQ(*ModelNamed("Org/Model"), *folder);
+  const absl::Status gguf = FetchConfig(client, *HubName::Parse("Org/Model:Q8_0")).status();
+  EXPECT_EQ(gguf.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(gguf.message()), AllOf(HasSubstr("in a GGUF file of 1.00 kB"),
+                                                 HasSubstr("run `tandem fetch Org/Model:Q8_0`")));
 }
 
 // ---- Failures that pass ----
