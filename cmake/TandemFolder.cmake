@@ -31,8 +31,8 @@ set(tandem_skipped_under_tsan SpeculationPolicy.* ToolCalls.* XmlArguments.* Rea
   All/GoldenModel* All/EveryScheme* All/QuantizedGolden* All/GgufFamily* Numerics.* QuantizedModelTest.*
   BenchProgram.* HeadProgram.* BenchChat.* Program.* ProgramOutput.* CommandLine.* SqliteFaults.* DamagedStore.*
   KnownFaults.* EngineDraftWindow.* Vocabularies.* PackedWeights.* Embedding.* Generate* SelfDrafts.* FirstPassTest.*
-  Forms/EngineHead.* Endings.SlowReadersGetTheWholeAnswer
-  HostileConstraints.AreRefusedByName)
+  Forms/EngineHead.* Endings.SlowReadersGetTheWholeAnswer HostileConstraints.AreRefusedByName
+  ProveProgram.FindsNoDifferenceInOurOwnServer TerminalProgress.*IsRead)
 # Cases that a build with the address sanitizer leaves out: whole programs whose parts have their own tests, numerics,
 # and cases that repeat the same code many times.
 set(tandem_skipped_under_asan BenchProgram.* HeadProgram.* BenchChat.* ProgramOutput.* QuantizedModelTest.* Numerics.*
@@ -41,7 +41,8 @@ set(tandem_skipped_under_asan BenchProgram.* HeadProgram.* BenchChat.* ProgramOu
   IntegerRanges.ContainExactlyTheIntegersWithin HostileConstraints.AreRefusedByName
   SpeculationPolicy.CostsNothingWhereBatchesGainNothing ToolCalls.DoNotDependOnHowTheTextIsCut KnownFaults.*
   All/GoldenModel.RowsHaveTheSameBitsInEveryChunking/* *.IsTheSameAfterARestart* CompareDraws.*
-  OfLaws/ProofFault.IsCaught/* ProveRemotely.DoesNotCallArithmeticAFault)
+  OfLaws/ProofFault.IsCaught/* ProveRemotely.DoesNotCallArithmeticAFault
+  ProveProgram.FindsNoDifferenceInOurOwnServer TerminalProgress.*IsRead)
 
 set(tandem_cold_level $<$<CONFIG:Release>:-O1>)
 # The precompiled headers of COLD folders; the libraries have them.
