@@ -37,7 +37,7 @@ HttpResponse ErrorResponse(const absl::Status& status, ErrorForm form = ErrorFor
 // Returns the events that end a stream with this error answer.
 std::string ErrorEvents(const HttpResponse& error, ErrorForm form);
 
-// The event after the last one of OpenAI's completions.
+// The event that ends a stream of OpenAI's completions.
 inline constexpr char kDoneEvent[] = "data: [DONE]\n\n";
 
 }  // namespace tandem

@@ -450,6 +450,18 @@ TEST_F(SlowLoads, ClientsThatLeaveAreNotWaitedFor) {
   EngineOf("slow").End(1, FinishReason::kCancelled);
 }
 
+// The time to the next comment does not hold a stop.
+TEST_F(SlowLoads, AStopDoesNotWaitForAComment) {
+  options_.limits.comment_interval = absl::Hours(1);
+  Start({SlowSource("slow", &may_load_), Source("a")});
+  Client client(server_->port(), "/v1/completions", stream_);
+  AwaitState("slow", "loading");
+  server_->Drain();
+  EXPECT_EQ(client.Read().status, 503);
+  may_load_.Notify();
+  server_->AwaitEnd();
+}
+
 // Requests that wait for a pair are limited like those that wait in one, and end with the server.
 TEST_F(Several, TheQueueForALoadIsLimited) {
   absl::Notification may_load;

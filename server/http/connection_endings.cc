@@ -81,9 +81,9 @@ bool Connection::IsSilent() {
 
 // Cancels the generation if it still runs, and stops watching the client.
 void Connection::DropGeneration() {
+  comment_timer_.cancel();  // a stream that waits for its pair has no generation yet
   const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
-  comment_timer_.cancel();
   poll_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);

@@ -61,7 +61,7 @@ void IgnoreNewClients(int socket) {
                                BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kSyn, 0, 1),
                                BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
   const sock_fprog filter = {.len = std::size(drop_if_syn), .filter = drop_if_syn};
-  // A sandbox may refuse this. Then a client that connects in the last moment may get no answer.
+  // A sandbox may refuse this. Then a client that connects at the last moment may get no answer.
   setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
