@@ -4,24 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <string>
 #include <utility>
+
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
-std::string Path(const std::string& name) { return ::testing::TempDir() + "/mapped_file_" + name; }
+class MappedFileTest : public FolderTest {};
 
-std::string Written(const std::string& name, const std::string& contents) {
-  const std::string path = Path(name);
-  std::ofstream(path, std::ios::binary) << contents;
-  return path;
-}
-
-TEST(MappedFile, MovingKeepsTheAddressOfTheBytes) {
+TEST_F(MappedFileTest, MovingKeepsTheAddressOfTheBytes) {
   const std::string contents("a\0b\xFF", 4);
-  auto file = MappedFile::Open(Written("bytes", contents));
+  auto file = MappedFile::Open(Write("bytes", contents));
   ASSERT_TRUE(file.ok()) << file.status();
   const std::byte* const data = file->bytes().data();
   MappedFile moved = *std::move(file);
@@ -31,8 +26,8 @@ TEST(MappedFile, MovingKeepsTheAddressOfTheBytes) {
   EXPECT_TRUE(moved.bytes().empty());
 }
 
-TEST(MappedFile, EmptyFileHasNoBytes) {
-  const std::string path = Written("empty", "");
+TEST_F(MappedFileTest, EmptyFileHasNoBytes) {
+  const std::string path = Write("empty", "");
   const auto file = MappedFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_TRUE(file->bytes().empty());
@@ -40,11 +35,11 @@ TEST(MappedFile, EmptyFileHasNoBytes) {
 }
 
 // Pages that lie completely in the part are dropped; all bytes stay readable.
-TEST(MappedFile, ForgottenPagesStayReadable) {
+TEST_F(MappedFileTest, ForgottenPagesStayReadable) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::string contents(8 * page + 100, 'x');
   for (size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<char>(i % 251);
-  const auto file = MappedFile::Open(Written("forgotten", contents));
+  const auto file = MappedFile::Open(Write("forgotten", contents));
   ASSERT_TRUE(file.ok());
   const auto text = [&] {
     return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
@@ -59,8 +54,8 @@ TEST(MappedFile, ForgottenPagesStayReadable) {
   MappedFile().AskForHugePages();
 }
 
-TEST(MappedFile, BytesStayValidAfterUnlink) {
-  const std::string path = Written("unlinked", "still here");
+TEST_F(MappedFileTest, BytesStayValidAfterUnlink) {
+  const std::string path = Write("unlinked", "still here");
   const auto file = MappedFile::Open(path);
   ASSERT_TRUE(file.ok());
   unlink(path.c_str());
@@ -68,23 +63,23 @@ TEST(MappedFile, BytesStayValidAfterUnlink) {
   EXPECT_EQ(std::to_integer<char>(file->bytes()[0]), 's');
 }
 
-TEST(MappedFile, ErrorsNameThePath) {
+TEST_F(MappedFileTest, ErrorsNameThePath) {
   const std::string missing = Path("missing");
   const auto file = MappedFile::Open(missing);
   EXPECT_EQ(file.status().code(), absl::StatusCode::kNotFound);
   EXPECT_NE(file.status().message().find(missing), std::string::npos) << file.status();
   EXPECT_EQ(ReadFile(missing).status(), file.status());
 
-  const auto folder = MappedFile::Open(::testing::TempDir());
+  const auto folder = MappedFile::Open(folder_);
   EXPECT_EQ(folder.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(folder.status().message().find("not a regular file"), std::string::npos);
 
-  EXPECT_FALSE(MappedFile::Open(Written("file", "x") + "/inside").ok());
+  EXPECT_FALSE(MappedFile::Open(Write("file", "x") + "/inside").ok());
   EXPECT_FALSE(MappedFile::Open("").ok());
 }
 
-TEST(MappedFile, ReadsNoFileBeyondItsBound) {
-  const std::string path = Written("bounded", "seven b");
+TEST_F(MappedFileTest, ReadsNoFileBeyondItsBound) {
+  const std::string path = Write("bounded", "seven b");
   EXPECT_EQ(*ReadFile(path, 7), "seven b");
   EXPECT_EQ(ReadFile(path, 6).status().message(), path + ": found 7 bytes, allowed: at most 6");
   truncate(path.c_str(), (int64_t{1} << 30) + 1);  // sparse: takes no room
@@ -92,29 +87,26 @@ TEST(MappedFile, ReadsNoFileBeyondItsBound) {
   EXPECT_EQ(ReadFile("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(MappedFile, NamesPointersOfGitLfs) {
+TEST_F(MappedFileTest, NamesPointersOfGitLfs) {
   const std::string path =
-      Written("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:");
+      Write("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:");
   for (const absl::Status& status : {MappedFile::Open(path).status(), ReadFile(path).status()}) {
     EXPECT_EQ(status.message(),
               path + ": is a Git LFS pointer, not the file itself; run git lfs pull");
   }
 }
 
-TEST(MappedFile, RejectsAPipeWithoutWaiting) {
+TEST_F(MappedFileTest, RejectsAPipeWithoutWaiting) {
   const std::string path = Path("pipe");
-  unlink(path.c_str());
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(MappedFile::Open(path).status().code(), absl::StatusCode::kInvalidArgument);
-  unlink(path.c_str());
 }
 
-TEST(MappedFile, ReportsMissingPermission) {
+TEST_F(MappedFileTest, ReportsMissingPermission) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
-  const std::string path = Written("secret", "x");
+  const std::string path = Write("secret", "x");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   EXPECT_EQ(MappedFile::Open(path).status().code(), absl::StatusCode::kPermissionDenied);
-  unlink(path.c_str());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
+#include "base/hash_map.h"
 
 namespace tandem {
 namespace {
@@ -141,7 +141,7 @@ class DraftWriter {
   }
 
   const Vocabulary& draft_;
-  absl::flat_hash_map<TokenText, TokenId> ids_;
+  HashMap<TokenText, TokenId> ids_;
   size_t longest_ = 0;
 };
 

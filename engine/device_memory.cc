@@ -81,8 +81,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const EngineOptions& options, int64_t free
     const absl::StatusOr<ModelConfig> draft =
         IsSelfDraft(options.draft) ? target
                                    : ReadModelConfig(options.draft, options.allow_unknown_config);
-    if (draft.ok())
+    if (draft.ok()) {
       page_bytes += PageBytes(*draft, options.kv_cache_of_draft(), is_on_host, options);
+    }
   }
   const int context = options.context > 0 ? std::min(options.context, target.context_length)
                                           : target.context_length;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <random>
@@ -19,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tandem/field_error.h"
 #include "tandem/tokenizer.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -130,10 +129,12 @@ class Words {
     for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
     for (const std::string& text : strings) add(text);
     end_ = static_cast<TokenId>(ids_.size());
-    const std::string path = absl::StrCat(testing::TempDir(), "/output_text_", getpid(), ".json");
-    std::ofstream(path) << R"({"version": "1.0", "truncation": null, "padding": null,
-      "added_tokens": [{"id": )"
-                        << end_ << R"(, "content": "<end>", "single_word": false, "lstrip": false,
+    const TestFolder folder;
+    const std::string path = folder.Write(
+        "tokenizer.json", absl::StrCat(
+                              R"({"version": "1.0", "truncation": null, "padding": null,
+      "added_tokens": [{"id": )",
+                              end_, R"(, "content": "<end>", "single_word": false, "lstrip": false,
         "rstrip": false, "normalized": false, "special": true}],
       "normalizer": null,
       "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
@@ -143,12 +144,11 @@ class Words {
         "use_regex": true},
       "model": {"type": "BPE", "dropout": null, "unk_token": null,
         "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
-        "byte_fallback": false, "ignore_merges": false, "vocab": {)"
-                        << absl::StrJoin(entries, ", ") << R"(}, "merges": []}})";
+        "byte_fallback": false, "ignore_merges": false, "vocab": {)",
+                              absl::StrJoin(entries, ", "), R"(}, "merges": []}})"));
     auto tokenizer = Tokenizer::Load(path);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     if (tokenizer.ok()) tokenizer_ = *std::move(tokenizer);
-    std::filesystem::remove(path);
   }
 
   TokenId Id(const std::string& text) const { return ids_.at(text); }

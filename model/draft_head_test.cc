@@ -19,6 +19,7 @@
 #include "kvcache/paged_kv_cache.h"
 #include "model/checkpoint/safetensors.h"
 #include "model/transformer.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -330,10 +331,10 @@ TEST_P(DraftHead, PackedWeightsHaveTheSameBits) {
   HeadWorld world(GetParam());
   KvSequence kv = world.NewSequence(17);
   const HeadWorld::Chain want = world.Draft(kv, 17);
-  const std::string folder = absl::StrCat(testing::TempDir(), "/packed_head_", GetParam());
+  const TestFolder folder;
   for (int start = 0; start < 2; ++start) {
-    world.head =
-        *world.Load(HeadFolder(GetParam()), {.packed_folder = folder, .min_packed_bytes = 0});
+    world.head = *world.Load(HeadFolder(GetParam()),
+                             {.packed_folder = folder.path(), .min_packed_bytes = 0});
     EXPECT_TRUE(world.head->AwaitPackedFile().ok());
     const HeadWorld::Chain got = world.Draft(kv, 17);
     EXPECT_TRUE(SameBits(got.rows, want.rows));

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/output_folder.h"
 #include "kernels/backend.h"
@@ -61,7 +61,7 @@ class PackedFile {
 
   MappedFile file_;
   std::string path_;
-  absl::flat_hash_map<std::string, absl::Span<const std::byte>> entries_;
+  HashMap<std::string, absl::Span<const std::byte>> entries_;
 };
 
 // Whether a file of this name is an unfinished packed file, "model-0123456789abcdef.safetensors"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/source_path_testing.h"
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
@@ -16,6 +15,7 @@
 #include "model/sampling.h"
 #include "model/transformer.h"
 #include "tandem/json_value.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/program_path.h"
 #include "tests/run_program.h"
@@ -133,9 +133,9 @@ TEST(BenchProgram, OnlyBenchmarksAcceptSynthetically) {
 }
 
 TEST(BenchProgram, PerplexityCountsTokensAndBytes) {
-  const std::string file = testing::TempDir() + "/perplexity.txt";
   const std::string text = "The cat sat on the mat, and the cat sat on the mat.";
-  std::ofstream(file) << text;
+  const TestFolder folder;
+  const std::string file = folder.Write("text.txt", text);
   const std::vector<std::string> words = {"perplexity", "--target", GoldenModelPath("llama-gqa"),
                                           "--file", file};
   const Json json = Bench(words);
@@ -193,8 +193,9 @@ TEST(BenchProgram, EveryReportSaysWhetherTheMachineWasBusy) {
 
 TEST(LabProgram, WritesAPageAndItsFigures) {
   const GoldenPair pair("itself");
-  const std::string page = testing::TempDir() + "/lab.html";
-  const std::string file = testing::TempDir() + "/lab.json";
+  const TestFolder folder;
+  const std::string page = folder.Path("lab.html");
+  const std::string file = folder.Path("lab.json");
   const ProgramRun run = RunProgram({"lab", "--seconds", "2", "-m", pair.target, "-md", pair.draft,
                                      "--threads", "1", "-o", page, "--json-file", file});
   ASSERT_EQ(run.exit_status, 0) << run.err;
@@ -215,7 +216,7 @@ TEST(LabProgram, WritesAPageAndItsFigures) {
   const std::string text((std::istreambuf_iterator<char>(html)), {});
   EXPECT_THAT(text, HasSubstr("</html>"));
   EXPECT_EQ(RunProgram({"lab", "-o", "/dev/null"}).exit_status, 1);
-  EXPECT_EQ(RunProgram({"lab", "-o", testing::TempDir() + "/none/x.html"}).exit_status, 1);
+  EXPECT_EQ(RunProgram({"lab", "-o", folder.Path("none/x.html")}).exit_status, 1);
 }
 
 // ---- Ctrl-C on a terminal ----
@@ -275,7 +276,8 @@ TEST(BenchTerminal, SaysWhatItMeasuresAndPrintsTheJsonOfCompleteRuns) {
 }
 
 TEST(BenchTerminal, APerplexityIsThatOfTheTokensReadBeforeCtrlC) {
-  const std::string file = testing::TempDir() + "/long_perplexity.txt";
+  const TestFolder folder;
+  const std::string file = folder.Path("text.txt");
   std::ofstream out(file);
   for (int i = 0; i < 150'000; ++i) out << "The cat sat on the mat, and the cat sat on the mat.\n";
   out.close();
@@ -315,8 +317,9 @@ TEST(PerplexityOfGoldenModels, EqualsTheReference) {
 
 TEST(LabTerminal, CtrlCKeepsWhatWasMeasured) {
   const GoldenPair pair("itself");
-  const std::string page = testing::TempDir() + "/interrupted.html";
-  const std::string file = testing::TempDir() + "/interrupted.json";
+  const TestFolder folder;
+  const std::string page = folder.Path("lab.html");
+  const std::string file = folder.Path("lab.json");
   Terminal terminal(ProgramPath(), {"lab", "-m", pair.target, "-md", pair.draft, "--threads", "1",
                                     "-o", page, "--json-file", file});
   ASSERT_TRUE(terminal.Await("2 of 3: answering five tasks")) << terminal.seen();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/json_value.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/program_path.h"
 #include "tests/run_program.h"
@@ -208,11 +208,10 @@ TEST(CommandLine, EveryCommandNamesTheModelTheSameWay) {
   const std::string ids = output({"tokenize", "--tokenizer", path, "--text", "a king"});
   EXPECT_EQ(output({"tokenize", "-m", path, "--text", "a king"}), ids);
   const std::string supported = output({"inspect", path, "--config-only"});
-  const std::string out = absl::StrCat(testing::TempDir(), "/named_quantized_", getpid());
+  const TestFolder folder;
   for (const std::string name : {"-m", "--target"}) {
     EXPECT_EQ(output({"inspect", name, path, "--config-only"}), supported);
-    const std::string file = absl::StrCat(out, name, ".gguf");
-    std::filesystem::remove(file);
+    const std::string file = folder.Path(name + ".gguf");
     EXPECT_THAT(output({"quantize", name, path, "--out", file}), HasSubstr("matrices as int8"));
   }
   const ProgramRun none = RunProgram({"inspect"});
@@ -254,11 +253,12 @@ TEST(CommandLine, NamesTheOptionThatTheEngineRefuses) {
 }
 
 TEST(CommandLine, TakesOptionsFromAFileAndTheEnvironment) {
-  const std::string file = absl::StrCat(testing::TempDir(), "/options_", getpid(), ".toml");
+  const TestFolder folder;
+  const std::string file = folder.Path("options.toml");
   const auto write = [&](const std::string& more) {
-    std::ofstream(file) << "target = '" << GoldenModelPath("llama-gqa") << "'\nthreads = 1\n"
-                        << "kv-memory = '64M'\ndevice = 'cpu'\n"
-                        << more;
+    folder.Write("options.toml",
+                 absl::StrCat("target = '", GoldenModelPath("llama-gqa"),
+                              "'\nthreads = 1\nkv-memory = '64M'\ndevice = 'cpu'\n", more));
   };
   const auto run = [&](const std::string& environment, const Words& words) {
     return RunScript(absl::StrCat(environment, " exec \"$0\" generate -p a --config \"$@\""),

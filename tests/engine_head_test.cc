@@ -16,6 +16,7 @@
 #include "engine/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 #include "tests/head_folder.h"
 #include "tests/store_world.h"
 #include "text/constraint/grammar_engine.h"
@@ -328,7 +329,8 @@ TEST_P(EngineHead, TravelsWithThePagesOfItsTarget) {
 
 // The head's rows are whole blocks of 32 weights.
 TEST_P(EngineHead, QuantisingAtLoadEqualsTheQuantisedFile) {
-  const std::string file = absl::StrCat(testing::TempDir(), "/engine_head.", getpid(), ".gguf");
+  const TestFolder folder;
+  const std::string file = folder.Path("head.gguf");
   const absl::Status written =
       WriteQuantizedModel(Options().draft, DType::kQ8_0, file, [](int64_t, int64_t) {}).status();
   ASSERT_TRUE(written.ok()) << written;

@@ -95,12 +95,15 @@ def endure(server, body):
 
 
 def ask(server, body):
-    """The status, and the answer's choices or its error."""
+    """The status, and the answer's choices or its error; status 0 without an answer."""
+    answer = b""
     with server.connect() as connection:
-        connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
-        answer = b""
-        while part := connection.recv(1 << 16):
-            answer += part
+        try:
+            connection.sendall(serving.request_bytes("/v1/completions", body, "Connection: close\r\n"))
+            while part := connection.recv(1 << 16):
+                answer += part
+        except (ConnectionResetError, BrokenPipeError):
+            return 0, None
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head:
         return 0, None

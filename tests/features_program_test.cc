@@ -1,6 +1,5 @@
 // `tandem features` as its users run it. The values of states are tested in tests/distill_test.py
 // and tests/target_states_test.cc.
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -8,6 +7,7 @@
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 #include "tests/run_program.h"
 
 namespace tandem {
@@ -17,8 +17,6 @@ using Words = std::vector<std::string>;
 
 class FeaturesProgram : public testing::Test {
  protected:
-  ~FeaturesProgram() override { std::filesystem::remove(out_); }
-
   ProgramRun Run(const std::string& layers, const std::string& prompts, const Words& more = {}) {
     return RunProgram(Joined({"features", "-m", ShippedModelPath("storyteller-1m"), "--layers",
                               layers, "--prompts", "-", "--out", out_, "--threads", "1"},
@@ -26,7 +24,8 @@ class FeaturesProgram : public testing::Test {
                       prompts);
   }
 
-  const std::string out_ = absl::StrCat(testing::TempDir(), "/features.", getpid(), ".npz");
+  const TestFolder folder_;
+  const std::string out_ = folder_.Path("features.npz");
 };
 
 TEST_F(FeaturesProgram, WritesAStateForEachToken) {

@@ -1,5 +1,4 @@
 // The first pass of a model packs its weights.
-#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "model/transformer.h"
 #include "tandem/engine.h"
+#include "tests/folder_testing.h"
 #include "tools/checkpoints/random_model.h"
 
 namespace tandem {
@@ -24,17 +24,19 @@ class FirstPassTest : public ::testing::Test {
  protected:
   // Most of the file is the matrices of two layers.
   static void SetUpTestSuite() {
-    folder_ = absl::StrCat(testing::TempDir(), "first_pass_test.", getpid());
-    fs::remove_all(folder_);
+    written_ = new TestFolder();
+    folder_ = written_->path();
     const auto shape =
         RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1504,vocab=500,dtype=bfloat16");
     ASSERT_TRUE(shape.ok()) << shape.status();
     ASSERT_TRUE(WriteRandomModel(*shape, 7, folder_, [](int64_t) {}).ok());
   }
-  static void TearDownTestSuite() { fs::remove_all(folder_); }
+  static void TearDownTestSuite() { delete written_; }
 
+  static TestFolder* written_;
   static std::string folder_;
 };
+TestFolder* FirstPassTest::written_;
 std::string FirstPassTest::folder_;
 
 // Returns the logits after some tokens that a new sequence reads.

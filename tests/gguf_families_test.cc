@@ -1,18 +1,15 @@
 // Golden models of every family as GGUF files, compared with the reference's logits for the folders
 // that the files are made from (tests/data/README.md).
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kvcache/paged_kv_cache.h"
 #include "model/transformer.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/golden_gguf.h"
 #include "tests/model_testing.h"
@@ -26,9 +23,8 @@ constexpr float kGgufTolerance = 2e-4f;
 // Returns the logits [ids, vocab] for the golden inputs of the model `name`, or an empty vector on
 // errors.
 std::vector<float> LogitsOf(const GgufBuilder& file, const std::string& name) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/family_", name, ".gguf");
-  const absl::Cleanup remove = [&] { std::filesystem::remove(path); };
-  std::ofstream(path, std::ios::binary) << file.Bytes();
+  const TestFolder folder;
+  const std::string path = folder.Write("family.gguf", file.Bytes());
   const auto backend = *MakeCpuBackend({.num_threads = 2, .compute = CpuCompute::kF32});
   const auto model = Transformer::Load(path, backend.get());
   EXPECT_TRUE(model.ok()) << model.status();

@@ -1,15 +1,13 @@
 // The program's errors for invalid constraints.
-#include <unistd.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/engine_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 #include "tests/run_program.h"
 #include "text/constraint/grammar_engine.h"
 
@@ -20,16 +18,13 @@ using Words = std::vector<std::string>;
 using testing::HasSubstr;
 
 TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
-  const auto file = [](const std::string& name, const std::string& text) {
-    const std::string path = absl::StrCat(testing::TempDir(), "/tandem_", getpid(), "_", name);
-    std::ofstream(path) << text;
-    return path;
-  };
-  const std::string no_json = file("no.json", "{");
-  const std::string refused = file("refused.json", R"({"type": "array", "uniqueItems": true})");
-  const std::string no_type = file("no_type.json", R"({"type": "thing"})");
-  const std::string rules = file("rules.ebnf", "root ::= nothing");
-  const std::string empty = file("empty.ebnf", "");
+  const TestFolder folder;
+  const std::string no_json = folder.Write("no.json", "{");
+  const std::string refused =
+      folder.Write("refused.json", R"({"type": "array", "uniqueItems": true})");
+  const std::string no_type = folder.Write("no_type.json", R"({"type": "thing"})");
+  const std::string rules = folder.Write("rules.ebnf", "root ::= nothing");
+  const std::string empty = folder.Write("empty.ebnf", "");
   struct Case {
     Words words;
     std::vector<int> exit_statuses;
@@ -75,7 +70,7 @@ TEST(ProgramConstraints, InvalidConstraintsAreNamed) {
     ExpectRefused(result, exit_statuses);
     for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
   }
-  const std::string prompts = file("prompts.jsonl", "{\"prompt\": \"a\"}\n");
+  const std::string prompts = folder.Write("prompts.jsonl", "{\"prompt\": \"a\"}\n");
   const ProgramRun batch = RunProgram(Joined(words, {"--prompts", prompts, "--grammar", rules}));
   EXPECT_THAT(batch.err, HasSubstr(prompts + ":1: --grammar " + rules + ": "));
 }

@@ -1,7 +1,6 @@
 // The program as its users see it: output, exit status, and errors for bad input.
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tandem/json_value.h"
+#include "tests/folder_testing.h"
 #include "tests/golden_file.h"
 #include "tests/run_program.h"
 
@@ -505,9 +505,10 @@ Words Proof(const GoldenPair& pair, const std::string& prompts) {
 
 TEST(Program, ProvesThatSpeculationIsLossless) {
   const GoldenPair pair("perturbed");
-  const std::string prompts = absl::StrCat(testing::TempDir(), "/proof_prompts.jsonl");
-  std::ofstream(prompts) << "{\"prompt_ids\": [" << Ids(pair.prompt_ids) << "]}\n"
-                         << "{\"prompt\": \"Once upon a time\"}\n";
+  const TestFolder folder;
+  const std::string prompts =
+      folder.Write("prompts.jsonl", absl::StrCat("{\"prompt_ids\": [", Ids(pair.prompt_ids),
+                                                 "]}\n{\"prompt\": \"Once upon a time\"}\n"));
   const Json json = RunJson(Proof(pair, prompts));
   EXPECT_EQ(json["verdict"], "lossless") << json["reason"];
   EXPECT_EQ(json["planted"], nullptr);

@@ -14,6 +14,7 @@
 #include "model/checkpoint/model_config.h"
 #include "model/checkpoint/model_tensors.h"
 #include "model/checkpoint/weights.h"
+#include "tests/folder_testing.h"
 #include "tools/checkpoints/quantized_model.h"
 
 namespace tandem {
@@ -55,8 +56,8 @@ TEST(QuantizedHead, EqualsTheHeadOfTheFolder) {
   for (const char* const name :
        {"eagle3-flat", "eagle3-residual", "eagle3-speculators", "one-layer"}) {
     SCOPED_TRACE(name);
-    const std::string file = absl::StrCat(testing::TempDir(), "/quantized_", name, ".gguf");
-    std::filesystem::remove(file);
+    const TestFolder folder;
+    const std::string file = folder.Path("head.gguf");
     const absl::Status written = Quantize(GoldenHeadPath(name), file).status();
     ASSERT_TRUE(written.ok()) << written;
     const Head wanted = Open(GoldenHeadPath(name)), found = Open(file);

@@ -2,21 +2,17 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 #include "tests/program_path.h"
 
 extern char** environ;
@@ -24,18 +20,11 @@ extern char** environ;
 namespace tandem {
 namespace {
 
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 ProgramRun Run(std::vector<std::string> words, const std::string& input) {
-  std::string folder = absl::StrCat(testing::TempDir(), "/tandem_run_XXXXXX");
-  TANDEM_CHECK(mkdtemp(folder.data()) != nullptr);
-  const std::string in = absl::StrCat(folder, "/in");
-  const std::string out = absl::StrCat(folder, "/out");
-  const std::string err = absl::StrCat(folder, "/err");
-  std::ofstream(in, std::ios::binary) << input;
+  const TestFolder folder;
+  const std::string in = folder.Write("in", input);
+  const std::string out = folder.Path("out");
+  const std::string err = folder.Path("err");
 
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -51,11 +40,9 @@ ProgramRun Run(std::vector<std::string> words, const std::string& input) {
   int status = 0;
   TANDEM_CHECK(waitpid(process, &status, 0) == process);
 
-  ProgramRun run{.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                 .out = ReadAll(out),
-                 .err = ReadAll(err)};
-  std::filesystem::remove_all(folder);
-  return run;
+  return {.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          .out = folder.Read("out"),
+          .err = folder.Read("err")};
 }
 
 }  // namespace

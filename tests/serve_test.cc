@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
+#include "tests/folder_testing.h"
 #include "tests/head_folder.h"
 #include "tests/program_path.h"
 #include "tests/run_program.h"
@@ -39,8 +40,6 @@ class ServeProcess {
  public:
   enum class Log { kFile, kPipe };
   explicit ServeProcess(const std::vector<std::string>& extra = {}, Log log = Log::kFile) {
-    log_path_ = absl::StrCat(testing::TempDir(), "/tandem_serve_", getpid(), ".log");
-    std::filesystem::remove(log_path_);
     if (log == Log::kPipe) {
       TANDEM_CHECK(mkfifo(log_path_.c_str(), 0600) == 0);
       pipe_ = open(log_path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -69,7 +68,6 @@ class ServeProcess {
       waitpid(process_, nullptr, 0);
     }
     if (pipe_ >= 0) close(pipe_);
-    std::filesystem::remove(log_path_);
   }
 
   std::string log() {
@@ -132,7 +130,8 @@ class ServeProcess {
 
  private:
   pid_t process_ = 0;
-  std::string log_path_;
+  const TestFolder folder_;
+  const std::string log_path_ = folder_.Path("log");
   int pipe_ = -1;
   std::string piped_;
 };
@@ -349,8 +348,8 @@ TEST(Serve, FollowsOptionsForUnknownFieldsAndMetricNames) {
 }
 
 TEST(Serve, ReadsItsKeyFromAFileOrTheEnvironment) {
-  const std::string file = absl::StrCat(testing::TempDir(), "/tandem_key_", getpid());
-  std::ofstream(file) << "of-the-file\n";
+  const TestFolder folder;
+  const std::string file = folder.Write("key", "of-the-file\n");
   setenv("TANDEM_API_KEY", "of-the-environment", 1);
   const struct {
     std::vector<std::string> arguments;
@@ -372,7 +371,8 @@ TEST(Serve, ReadsItsKeyFromAFileOrTheEnvironment) {
 
 // An empty key is an error. To serve without a key, leave the option out.
 TEST(Serve, RefusesKeysThatCannotBeSent) {
-  const std::string file = absl::StrCat(testing::TempDir(), "/tandem_no_key_", getpid());
+  const TestFolder folder;
+  const std::string file = folder.Path("key");
   for (const std::string& text : {std::string(), std::string("\n"), std::string(" \r\n")}) {
     std::ofstream(file) << text;
     EXPECT_THAT(Refusal({"--api-key-file", file}), HasSubstr(file + ": the key is empty"));

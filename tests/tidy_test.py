@@ -139,6 +139,11 @@ RULES = [
     # The library makes a JSON value of a text in a function that must not throw, also when memory is short.
     Rule("JSON comparison", "IsText(value, text) compares without a copy", CPP, whole,
          r"\[\"[$\w]+\"\] [!=]= (?:\"|type\b|name\b)", rf"{TEST}|^tools/"),
+    in_code("hash table", "those of base/hash_map.h keep their content if memory runs out while they grow",
+            r"\babsl::(?:flat|node)_hash_(?:map|set)\b",
+            rf"{TEST}|^(?:proof|tools)/|^base/hash_map\.h$|^text/bpe\.h$"),
+    # ctest runs cases of one program at the same time.
+    Rule("test file", "a test writes into its own TestFolder", CPP, code, r"\bTempDir\b", r"^tests/folder_testing\.h$"),
     Rule("timeout", PATIENCE, rf"^(?=.*{CPP})(?=.*(?:{TEST}))", code,
          r"\b(?:SO_(?:RCV|SND)TIMEO|\w+WithTimeout|wait_for|wait_until)\b", MAY_TIME_OUT),
     Rule("timeout in Python", PATIENCE, r"^(?:python/)?tests/.*\.py$", whole,
@@ -271,6 +276,8 @@ PLANTED = {
         "clock_gettime(CLOCK_REALTIME, &t)")],
     "JSON comparison": [("text/a.cc", 'bool is_object = flat["type"] == "object";\n')],
     "wake": [("base/a.cc", "x.store(1, std::memory_order_release);\nx.notify_all();\n")],
+    "hash table": [("model/a.cc", "absl::flat_hash_map<int, int> a;\n"), ("base/b.cc", "absl::node_hash_set<int> b;\n")],
+    "test file": [("tools/a_test.cc", 'file = testing::TempDir() + "/a";\n')],
     "timeout": [("server/a_testing.cc", text) for text in (
         "setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));\n", "future.wait_for(20s);\n",
         "mutex.AwaitWithTimeout(done, absl::Seconds(20));\n",
@@ -310,6 +317,8 @@ RIGHT = [
     ("server/api/service.cc", "f(absl::Now());\n"),
     ("engine/a.cc", "// absl::Now\nInstant::Now();\nstd::chrono::steady_clock::now();\nrun_time(nullptr);\n"),
     ("base/a.cc", "x.store(1, std::memory_order_seq_cst);\nx.notify_all();\n"), ("base/b.cc", "found_.notify_one();\n"),
+    ("tools/a.cc", "absl::flat_hash_map<int, int> a;\n"), ("model/b.cc", "HashMap<int, int> b;  // absl::flat_hash_map\n"),
+    ("tests/folder_testing.h", GUARDED.format("TANDEM_TESTS_FOLDER_TESTING_H_").replace("int a", "TempDir()")),
     ("engine/engine.cc", "mutex_.AwaitWithTimeout(done, timeout);\n"),
     ("tests/a_test.cc", "mutex.Await(done);  // AwaitWithTimeout\nwait_format();\n"),
     ("tests/a_test.py", "socket.create_connection(address, timeout=None)\n"),

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 
@@ -61,7 +61,7 @@ class AddedTokenFinder {
   // The contents as a trie of bytes.
   struct Node {
     int token = -1;  // index in tokens_ of the token that ends here, or -1
-    absl::flat_hash_map<char, int> children;
+    HashMap<char, int> children;
   };
   std::vector<Node> nodes_;
   std::array<bool, 256> is_first_byte_{};

@@ -89,7 +89,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromMerges(
     bool ignore_merges) {
   BytePairEncoder encoder;
   RETURN_IF_ERROR(encoder.ReadList(std::move(list)));
-  encoder.merges_.reserve(merges.size());
+  ReserveAll(&encoder.merges_, merges.size());
   for (size_t i = 0; i < merges.size(); ++i) {
     const auto pair = SplitMerge(merges[i]);
     if (!pair.has_value()) return WrongElement(path, i, merges[i], kNoMerge);
@@ -120,6 +120,7 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
   // Pairs that make the same token, or tokens with the same score, have the same rank.
   std::vector<float> ranked(scores.begin(), scores.end());
   std::sort(ranked.begin(), ranked.end(), std::greater<>());
+  PairMerges merges;
   for (size_t id = 0; id < encoder.tokens_.size(); ++id) {
     if (!encoder.is_text_[id]) continue;
     const std::string& token = encoder.tokens_[id];
@@ -128,8 +129,11 @@ absl::StatusOr<BytePairEncoder> BytePairEncoder::FromScores(TokenList list,
                           absl::StrCat("has ", token.size(), " bytes, allowed: ", kLongestMerged));
     }
     const auto rank = std::lower_bound(ranked.begin(), ranked.end(), scores[id], std::greater<>());
-    encoder.AddMergesInto(static_cast<TokenId>(id), static_cast<int>(rank - ranked.begin()));
+    encoder.AddMergesInto(static_cast<TokenId>(id), static_cast<int>(rank - ranked.begin()),
+                          &merges);
   }
+  ReserveAll(&encoder.merges_, merges.size());
+  for (const auto& [pair, merge] : merges) encoder.merges_[pair] = merge;
   return encoder;
 }
 
@@ -181,14 +185,14 @@ void BytePairEncoder::NoteCharacter(std::string_view text) {
 }
 
 // Adds a merge for every pair of symbols (tokens or characters) that makes the token `merged`.
-void BytePairEncoder::AddMergesInto(TokenId merged, int rank) {
+void BytePairEncoder::AddMergesInto(TokenId merged, int rank, PairMerges* merges) {
   const std::string_view token = tokens_[merged];
   for (size_t at = 0; at < token.size();) {
     at += ReadUtf8(token.substr(at)).size;
     const std::string_view left = token.substr(0, at);
     const std::string_view right = token.substr(at);
     if (right.empty() || !IsSymbol(left) || !IsSymbol(right)) continue;
-    merges_[PairKey(SymbolOf(left), SymbolOf(right))] = {rank, merged};
+    merges->emplace_back(PairKey(SymbolOf(left), SymbolOf(right)), Merge{rank, merged});
   }
 }
 
@@ -234,7 +238,7 @@ absl::Status BytePairEncoder::ReadVocabulary(const JsonField& field) {
 
 absl::Status BytePairEncoder::ReadMerges(const JsonField& field) {
   RETURN_IF_ERROR(field.CheckArray());
-  merges_.reserve(field.value().size());
+  ReserveAll(&merges_, field.value().size());
   int rank = 0;
   for (size_t i = 0; i < field.value().size(); ++i) {
     ASSIGN_OR_RETURN(const JsonField entry, field.Element(i));

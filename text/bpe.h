@@ -6,12 +6,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/json/json_fields.h"
 #include "tandem/types.h"
 
@@ -70,13 +72,15 @@ class BytePairEncoder {
     int rank;
     TokenId merged;  // -1: no merge
   };
+  using PairMerges = std::vector<std::pair<uint64_t, Merge>>;
 
   void AddToken(std::string_view token, TokenId id);
   void NoteCharacter(std::string_view text);
   absl::Status ReadVocabulary(const JsonField& field);
   absl::Status ReadList(TokenList list);
   std::optional<std::string> AddMerge(std::string_view left, std::string_view right, int rank);
-  void AddMergesInto(TokenId merged, int rank);
+  // Appends the merges of two symbols into this token.
+  void AddMergesInto(TokenId merged, int rank, PairMerges* merges);
   bool IsSymbol(std::string_view text) const;
   TokenId SymbolOf(std::string_view text);
   absl::Status ReadMerges(const JsonField& field);
@@ -92,13 +96,13 @@ class BytePairEncoder {
   void MergeFew(size_t begin, std::vector<TokenId>* ids) const;
   void MergeMany(size_t begin, std::vector<TokenId>* ids) const;
 
-  absl::flat_hash_map<std::string, TokenId> vocabulary_;
+  HashMap<std::string, TokenId> vocabulary_;
   std::vector<std::string> tokens_;
   std::vector<bool> is_text_;  // [tokens], or empty for all: whether text may become the token
   // Characters that are parts of tokens but not tokens of text themselves. Their ids follow the
   // last token's; they are merged like others and replaced at the end.
   std::vector<std::string> hidden_;
-  absl::flat_hash_map<std::string, TokenId> hidden_ids_;
+  HashMap<std::string, TokenId> hidden_ids_;
   // The ids of characters below U+0800, which include the whole byte alphabet.
   std::array<TokenId, 0x800> character_ids_;
   absl::flat_hash_map<uint64_t, Merge> merges_;  // by the pair of ids

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "tandem/tokenizer.h"
 #include "tandem/types.h"
 #include "text/added_tokens.h"
@@ -81,8 +81,8 @@ class BpeTokenizer final : public Tokenizer {
   PostProcessor post_processor_;
   std::vector<Entry> entries_;  // [vocab]
   // The bytes at the beginning of a text, for ids whose bytes differ there.
-  absl::flat_hash_map<TokenId, std::string> first_bytes_;
-  absl::flat_hash_map<std::string, TokenId> added_ids_;
+  HashMap<TokenId, std::string> first_bytes_;
+  HashMap<std::string, TokenId> added_ids_;
   AddedTokenFinder raw_finder_;         // for the text as it is
   AddedTokenFinder normalized_finder_;  // for the normalised text
 };

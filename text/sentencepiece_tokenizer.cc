@@ -9,11 +9,11 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/hash_map.h"
 #include "base/json/json_fields.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
@@ -261,11 +261,11 @@ absl::Status AddTokensOf(const JsonField& config, const KindedTokens& pieces,
   ASSIGN_OR_RETURN(const JsonField entries, config.Member("added_tokens_decoder"));
   if (entries.is_null()) return absl::OkStatus();
   RETURN_IF_ERROR(entries.CheckObject());
-  absl::flat_hash_map<std::string, TokenId> ids;
+  HashMap<std::string, TokenId> ids;
   for (size_t id = 0; id < pieces.tokens.size(); ++id) {
     ids.emplace(pieces.tokens[id], static_cast<TokenId>(id));
   }
-  absl::flat_hash_map<TokenId, size_t> places;  // in `tokens`
+  HashMap<TokenId, size_t> places;  // in `tokens`
   for (const AddedToken& token : *tokens) places.emplace(token.id, places.size());
   const int64_t highest = HighestTokenId(pieces.tokens.size() + entries.value().size());
   for (const auto& [key, value] : entries.value().items()) {

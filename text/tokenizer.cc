@@ -7,9 +7,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/json/json_fields.h"
 #include "base/json/json_text.h"
 #include "base/mapped_file.h"
@@ -78,8 +78,8 @@ class AddedTokenReader {
 
   const Normalizer& normalizer_;
   const BytePairEncoder& encoder_;
-  absl::flat_hash_set<std::string> names_;
-  absl::flat_hash_set<TokenId> ids_;
+  HashSet<std::string> names_;
+  HashSet<TokenId> ids_;
 };
 
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const JsonField& file) {

@@ -1,22 +1,19 @@
 #include "tools/npz_file.h"
 
-#include <unistd.h>
 #include <zip.h>
 
 #include <cstring>
 #include <filesystem>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
 class NpzFile : public testing::Test {
  protected:
-  ~NpzFile() override { std::filesystem::remove(path_); }
-
   // Makes an array of `values` that returns them in pieces of three.
   static NpyArray Array(const std::vector<int32_t>* values, std::vector<int64_t> shape) {
     return {
@@ -45,7 +42,8 @@ class NpzFile : public testing::Test {
     return bytes;
   }
 
-  const std::string path_ = absl::StrCat(testing::TempDir(), "/npz_file_test.", getpid(), ".npz");
+  const TestFolder folder_;
+  const std::string path_ = folder_.Path("x.npz");
   const std::vector<int32_t> values_ = {1, -2, 3, 4, 5, 6, 7, 8};
 };
 

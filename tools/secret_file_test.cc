@@ -5,12 +5,12 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -22,19 +22,20 @@ constexpr char kSecond[] = "fedcba9876543210fedcba9876543210";
 
 class SecretFile : public testing::Test {
  protected:
-  SecretFile() : path_(absl::StrCat(testing::TempDir(), "/tandem_secret_", getpid())) {
+  SecretFile() {
     source_.file = path_;
+    chmod(folder_.path().c_str(), 0755);  // another user reads the file in it
   }
-  ~SecretFile() override { std::filesystem::remove(path_); }
 
   void Write(const std::string& text, mode_t mode = 0600) {
     std::filesystem::remove(path_);
-    std::ofstream(path_) << text;
+    folder_.Write("secret", text);
     ASSERT_EQ(chmod(path_.c_str(), mode), 0);
   }
   std::string Error() const { return std::string(source_.Read().status().message()); }
 
-  const std::string path_;
+  const TestFolder folder_;
+  const std::string path_ = folder_.Path("secret");
   SecretSource source_ = {.option = nullptr,
                           .file_option = "--secret-file",
                           .variable = "TANDEM_SECRET_FILE_TEST",
@@ -102,15 +103,13 @@ TEST_F(SecretFile, MustBelongToThisUserOrRoot) {
 
 // As Kubernetes mounts it: a link to a file in a folder that is replaced at once.
 TEST_F(SecretFile, MayBeALink) {
-  const std::string target = absl::StrCat(path_, "_target");
-  std::ofstream(target) << kFirst;
+  const std::string target = folder_.Write("target", kFirst);
   ASSERT_EQ(chmod(target.c_str(), 0440), 0);
   std::filesystem::create_symlink(target, path_);
   EXPECT_EQ(source_.Read().value(), kFirst);
   std::filesystem::remove(path_);
-  std::filesystem::create_symlink(testing::TempDir(), path_);
+  std::filesystem::create_symlink(folder_.path(), path_);
   EXPECT_THAT(Error(), HasSubstr("got another kind of file"));
-  std::filesystem::remove(target);
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
 #include "tools/settings.h"
 
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
@@ -42,12 +40,11 @@ class Settings : public testing::Test {
     bench->get_subcommand("speculation")->add_option("--runs", text_);
     app_.add_subcommand("fetch")->add_option("name", text_);
   }
-  ~Settings() override { std::remove(path_.c_str()); }
 
   // The words after the command line `typed` got the settings.
   absl::StatusOr<Words> Given(const Words& typed, const Words& environment = {},
                               const std::string& file = "") {
-    std::ofstream(path_) << file;
+    folder_.Write("settings.toml", file);
     std::vector<const char*> variables;
     for (const std::string& variable : environment) variables.push_back(variable.c_str());
     variables.push_back(nullptr);
@@ -61,7 +58,8 @@ class Settings : public testing::Test {
     return std::string(status.message());
   }
 
-  const std::string path_ = absl::StrCat(testing::TempDir(), "/settings_test.toml");
+  const TestFolder folder_;
+  const std::string path_ = folder_.Path("settings.toml");
 
  private:
   CLI::App app_{"", "tandem"};

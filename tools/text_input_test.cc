@@ -84,7 +84,7 @@ TEST_F(TextInputTest, HasNextLineDoesNotBlock) {
 }
 
 TEST_F(TextInputTest, ReadErrorIsReturnedOnce) {
-  auto input = TextInput::Open(testing::TempDir());
+  auto input = TextInput::Open(folder_);
   ASSERT_TRUE(input.ok());
   EXPECT_TRUE(input->HasNextLine());
   EXPECT_THAT(std::string((*input->NextLine()).status().message()), HasSubstr("cannot be read"));

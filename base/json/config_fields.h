@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 
 namespace tandem {
@@ -119,8 +119,7 @@ class ConfigFields {
   const SortedJson& object_;
   std::string file_;
   std::string prefix_;  // of the object's keys, "rope_scaling."
-  std::shared_ptr<absl::flat_hash_set<std::string>> read_ =
-      std::make_shared<absl::flat_hash_set<std::string>>();
+  std::shared_ptr<HashSet<std::string>> read_ = std::make_shared<HashSet<std::string>>();
 };
 
 }  // namespace tandem

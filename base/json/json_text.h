@@ -26,7 +26,7 @@ absl::StatusOr<JsonValue> ParseJsonValue(absl::string_view text, absl::string_vi
 // Returns the text member `key` of the object `text`, without building the object. Empty if it has
 // none before the first error.
 std::string TextMember(absl::string_view text, absl::string_view key);
-// Whether the object `text` has the member `key`, true, before the first error.
+// As TextMember, for a boolean member: whether it is true.
 bool FlagMember(absl::string_view text, absl::string_view key);
 
 // A 64-bit integer; negative ones as two's complement.

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/hash_map.h"
 #include "base/instant.h"
 #include "base/log.h"
 #include "base/net/block_path.h"
@@ -215,9 +215,9 @@ class UcxPath final : public BlockPath {
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
   std::string address_;
-  absl::flat_hash_map<LinkId, std::unique_ptr<Peer>> peers_;
-  absl::flat_hash_map<uint64_t, Peer*> tokens_;  // keyed by own_token
-  std::vector<std::unique_ptr<Peer>> dropped_;   // their endpoints are not closed yet
+  HashMap<LinkId, std::unique_ptr<Peer>> peers_;
+  HashMap<uint64_t, Peer*> tokens_;             // keyed by own_token
+  std::vector<std::unique_ptr<Peer>> dropped_;  // their endpoints are not closed yet
   // Events that are delivered after ucp_worker_progress has returned.
   std::deque<std::function<void()>> happened_;
 };

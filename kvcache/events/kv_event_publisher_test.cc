@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "tests/folder_testing.h"
 #include "tests/status_testing.h"
 
 namespace tandem {
@@ -37,14 +37,8 @@ std::string NumberText(int64_t number) {
 
 class KvEventPublisherTest : public ::testing::Test {
  protected:
-  ~KvEventPublisherTest() override {
-    for (const std::string& path : paths_) unlink(path.c_str());
-  }
-
   std::string NewEndpoint() {
-    paths_.push_back(
-        absl::StrCat(::testing::TempDir(), "/kv_events_", getpid(), "_", paths_.size()));
-    return absl::StrCat("ipc://", paths_.back());
+    return absl::StrCat("ipc://", folder_.Path(absl::StrCat(num_endpoints_++)));
   }
 
   void Start(KvEventOptions options = {}) {
@@ -106,7 +100,8 @@ class KvEventPublisherTest : public ::testing::Test {
   KvEventOptions options_;
   std::unique_ptr<KvEventPublisher> publisher_;
   int64_t num_sent_ = 0;
-  std::vector<std::string> paths_;
+  const TestFolder folder_;
+  int num_endpoints_ = 0;
 };
 
 TEST_F(KvEventPublisherTest, SendsTopicNumberAndBatchInOrder) {

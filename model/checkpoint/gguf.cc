@@ -11,12 +11,12 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/format.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/weights.h"
@@ -257,7 +257,7 @@ std::vector<std::string> GgufFile::files() const {
 }
 
 absl::Status GgufFile::CheckParts() const {
-  absl::flat_hash_map<absl::string_view, const GgufTensor*> tensors;
+  HashMap<absl::string_view, const GgufTensor*> tensors;
   for (const GgufTensor& tensor : tensors_) {
     const auto [place, is_new] = tensors.try_emplace(tensor.name, &tensor);
     if (is_new) continue;

@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "base/string_view.h"
 #include "kernels/matrix.h"
@@ -141,7 +141,7 @@ class GgufFile {
   std::string path_;
   std::vector<std::unique_ptr<const std::string>> paths_;
   std::vector<MappedFile> files_;
-  absl::flat_hash_map<std::string, Value> values_;
+  HashMap<std::string, Value> values_;
   std::vector<GgufTensor> tensors_;
 };
 

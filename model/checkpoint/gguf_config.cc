@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "base/string_view.h"
@@ -484,7 +484,7 @@ class ConfigReader {
     const GgufFile& file = keys_.file();
     ASSIGN_OR_RETURN(const std::vector<std::string_view> tokens, file.GetStrings(kGgufTokens));
     const size_t size = std::min(tokens.size(), static_cast<size_t>(model_.vocab_size));
-    absl::flat_hash_map<std::string_view, TokenId> ids;
+    HashMap<std::string_view, TokenId> ids;
     ids.reserve(size);
     for (size_t id = 0; id < size; ++id) ids.emplace(tokens[id], static_cast<TokenId>(id));
     const auto id_of = [&](std::string_view name) {

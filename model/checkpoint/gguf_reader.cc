@@ -3,9 +3,9 @@
 #include <limits>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "kernels/blocks.h"
@@ -270,7 +270,7 @@ class GgufFile::Reader {
     return CheckOverlaps();
   }
   absl::Status CheckNames() const {
-    absl::flat_hash_set<absl::string_view> names;
+    HashSet<absl::string_view> names;
     for (const GgufTensor& tensor : to_.tensors_) {
       if (names.insert(tensor.name).second) continue;
       return Wrong(absl::StrCat("tensor ", Quoted(tensor.name)), "twice", "once");

@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +19,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/check.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -492,7 +491,7 @@ class ArrangedWeights : public Weights {
   const ModelConfig config_;
   const Storage storage_;
   const bool orders_heads_;
-  absl::flat_hash_map<std::string, Source> sources_;
+  HashMap<std::string, Source> sources_;
   mutable std::mutex copies_mutex_;
   mutable std::map<std::string, std::vector<std::byte>> copies_;
 };
@@ -571,7 +570,7 @@ absl::Status SettleHead(const Weights& weights, std::optional<bool> is_equal, Mo
 }
 
 absl::Status CheckAllHavePlaces(const Weights& weights, const ModelConfig& config) {
-  absl::flat_hash_set<std::string> places;
+  HashSet<std::string> places;
   for (TensorSpec& tensor : TensorsOf(config)) places.insert(std::move(tensor.name));
   if (config.is_draft_head()) places.insert({kDraftIds, kIsDrafted});
   if (config.tied_embeddings) places.insert(kHeadTensor);  // equal to the embedding: SettleHead

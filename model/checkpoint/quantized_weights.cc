@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/process_limits.h"
 #include "base/status_macros.h"
@@ -233,9 +232,9 @@ class QuantizedWeights final : public Weights {
   const std::unique_ptr<StoredWeights> stored_;
   const QuantizedForm form_;
   const std::vector<std::string> files_;
-  absl::flat_hash_map<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
-  absl::flat_hash_set<std::string> parts_;   // tensors that matrices are made of
-  absl::flat_hash_set<std::string> hidden_;  // tensors that change nothing
+  HashMap<std::string, std::unique_ptr<QuantizedMatrix>> matrices_;  // by "X.weight"
+  HashSet<std::string> parts_;   // tensors that matrices are made of
+  HashSet<std::string> hidden_;  // tensors that change nothing
   std::string quantization_;
   mutable std::mutex made_mutex_;
   mutable std::map<std::string, std::unique_ptr<std::byte[]>> made_;

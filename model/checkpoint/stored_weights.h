@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/mapped_file.h"
 #include "model/checkpoint/safetensors.h"
 #include "model/checkpoint/weights.h"
@@ -82,7 +82,7 @@ class StoredWeights : public Weights {
   std::string source_;
   std::vector<MappedFile> files_;
   std::vector<std::string> paths_;  // of files_
-  absl::flat_hash_map<std::string, Tensor> tensors_;
+  HashMap<std::string, Tensor> tensors_;
   mutable std::mutex copies_mutex_;
   // Copies of unaligned tensors, by their bytes in the file.
   mutable std::map<const std::byte*, std::unique_ptr<std::byte[]>> copies_;

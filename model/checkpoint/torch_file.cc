@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -21,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "base/hash_map.h"
 #include "base/json/json_text.h"
 #include "base/status_macros.h"
 #include "model/checkpoint/safetensors.h"
@@ -186,7 +186,7 @@ using PickleValue = std::variant<Mark, None, bool, int64_t, PickleText, Tuple, D
 class PickleReader {
  public:
   PickleReader(absl::Span<const std::byte> pickle, absl::string_view where,
-               const absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>>& storages)
+               const HashMap<absl::string_view, absl::Span<const std::byte>>& storages)
       : pickle_(pickle), where_(where), storages_(storages) {}
 
   absl::StatusOr<std::vector<SafetensorsEntry>> Read() {
@@ -505,13 +505,13 @@ class PickleReader {
 
   const absl::Span<const std::byte> pickle_;
   const absl::string_view where_;
-  const absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>>& storages_;  // by key
+  const HashMap<absl::string_view, absl::Span<const std::byte>>& storages_;  // by key
   size_t next_ = 0;
   size_t opcode_place_ = 0;
   bool is_over_ = false;
   std::deque<PickleValue> values_;
   std::vector<int> stack_;  // indices into values_
-  absl::flat_hash_map<uint32_t, int> memo_;
+  HashMap<uint32_t, int> memo_;
 };
 
 }  // namespace
@@ -535,7 +535,7 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseTorchFile(absl::Span<const st
                  absl::StrCat("at most ", kMaxPickleBytes));
   }
   const absl::string_view folder = absl::StripSuffix(pickle->name, kPickle);
-  absl::flat_hash_map<absl::string_view, absl::Span<const std::byte>> storages;
+  HashMap<absl::string_view, absl::Span<const std::byte>> storages;
   for (const ZipEntry& entry : entries) {
     absl::string_view name = entry.name;
     if (!absl::ConsumePrefix(&name, folder)) continue;

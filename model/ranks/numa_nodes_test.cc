@@ -1,24 +1,21 @@
 #include "model/ranks/numa_nodes.h"
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/folder_testing.h"
 
 namespace tandem {
 namespace {
 
-std::string RootWith(const std::vector<std::string>& lists) {
-  const std::string root = absl::StrCat(testing::TempDir(), "/numa_nodes");
-  std::filesystem::remove_all(root);
+// Reads the nodes of a system with these lists of processors.
+std::vector<cpu_set_t> NodesOf(const cpu_set_t& allowed, const std::vector<std::string>& lists) {
+  const TestFolder root;
   for (size_t node = 0; node < lists.size(); ++node) {
-    const std::string folder = absl::StrCat(root, "/sys/devices/system/node/node", node);
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder + "/cpulist") << lists[node] << "\n";
+    root.Write(absl::StrCat("sys/devices/system/node/node", node, "/cpulist"), lists[node] + "\n");
   }
-  return root;
+  return NumaNodes(allowed, root.path());
 }
 
 cpu_set_t Cpus(int first, int last) {
@@ -30,14 +27,14 @@ cpu_set_t Cpus(int first, int last) {
 
 TEST(NumaNodes, AreThoseWithAllowedProcessors) {
   // The second node has only memory.
-  const auto nodes = NumaNodes(Cpus(0, 9), RootWith({"0-3,8", "", "4-7,9-12", "nonsense"}));
+  const auto nodes = NodesOf(Cpus(0, 9), {"0-3,8", "", "4-7,9-12", "nonsense"});
   ASSERT_EQ(nodes.size(), 2);
   EXPECT_EQ(CPU_COUNT(&nodes[0]), 5);
   EXPECT_TRUE(CPU_ISSET(8, &nodes[0]));
   EXPECT_EQ(CPU_COUNT(&nodes[1]), 5);
   EXPECT_FALSE(CPU_ISSET(10, &nodes[1]));
-  EXPECT_EQ(NumaNodes(Cpus(0, 3), RootWith({"0-3,8", "4-7"})).size(), 1);
-  EXPECT_TRUE(NumaNodes(Cpus(0, 3), RootWith({})).empty());
+  EXPECT_EQ(NodesOf(Cpus(0, 3), {"0-3,8", "4-7"}).size(), 1);
+  EXPECT_TRUE(NodesOf(Cpus(0, 3), {}).empty());
 }
 
 TEST(NumaNodes, AffinityIsRestored) {

@@ -172,7 +172,10 @@ std::optional<absl::StatusOr<PairLease>> PairSet::Acquire(const std::string& nam
     const absl::MutexLock lock(&mutex_);
     if (has_several_ && !end_.ok()) return end_;  // a single pair's Admission refuses sequences
     entry->last_used = Instant::Now();
-    if (entry->state != State::kLoaded) return Queue(entry, use, std::move(waiter));
+    if (entry->state != State::kLoaded) {
+      if (waiter == nullptr) return std::nullopt;
+      return Queue(entry, use, std::move(waiter));
+    }
     if (use == Use::kLoad) return PairLease();
     Count(entry);
   }
@@ -236,11 +239,7 @@ void PairSet::Unlocked(DoWork work) ABSL_NO_THREAD_SAFETY_ANALYSIS {
 
 void PairSet::Work() {
   const absl::MutexLock lock(&mutex_);
-  for (const auto& entry : entries_) {  // after an exception
-    if (entry->state == State::kWaiting) Enqueue(entry.get());
-    if (entry->state != State::kLoading) continue;
-    Fail(entry.get(), absl::ResourceExhaustedError("loading was interrupted: memory is short"));
-  }
+  for (const auto& entry : entries_) GoOn(entry.get());  // after an exception
   while (!is_stopping_) {
     has_changed_ = false;
     const Instant next_idle = BeginUnloadingIdle();
@@ -253,6 +252,16 @@ void PairSet::Work() {
   }
 }
 
+// Continues the work that an exception interrupted.
+void PairSet::GoOn(Entry* entry) {
+  if (entry->state == State::kLoading) {
+    Fail(entry, absl::ResourceExhaustedError("loading was interrupted: memory is short"));
+  }
+  if (entry->state == State::kWaiting || !entry->waiting.empty()) Enqueue(entry);
+  if (entry->state == State::kUnloading) return;
+  Tell(std::exchange(entry->waiting_for_end, {}), PairLease());
+}
+
 Instant PairSet::IdleEnd(const Entry& entry) {
   const bool is_idle =
       entry.state == State::kLoaded && entry.num_leases == 0 && !entry.source.is_pinned;
@@ -263,7 +272,11 @@ Instant PairSet::BeginUnloadingIdle() {
   Instant next = Instant::InfiniteFuture();
   for (const auto& entry : entries_) {
     const Instant end = IdleEnd(*entry);
-    end <= Instant::Now() ? BeginUnloading(entry.get(), "idle") : void(next = std::min(next, end));
+    if (end <= Instant::Now()) {
+      BeginUnloading(entry.get(), "idle");
+    } else {
+      next = std::min(next, end);
+    }
   }
   return next;
 }
@@ -271,8 +284,10 @@ Instant PairSet::BeginUnloadingIdle() {
 void PairSet::BeginUnloading(Entry* entry, std::string_view why) {
   entry->state = State::kUnloading;
   has_changed_ = true;
-  Log(LogLevel::kInfo, absl::StrCat("unloading model=", entry->source.name, " why=", View(why),
-                                    " requests=", entry->num_leases));
+  Attempt("log", [&] {
+    Log(LogLevel::kInfo, absl::StrCat("unloading model=", entry->source.name, " why=", View(why),
+                                      " requests=", entry->num_leases));
+  });
 }
 
 bool PairSet::UnloadOne() {
@@ -293,13 +308,9 @@ bool PairSet::UnloadOne() {
     engine.reset();
   });
   ++entry->counts.unloads;
-  if (!entry->failure.ok()) {
-    Fail(entry, std::exchange(entry->failure, absl::OkStatus()));
-  } else {
-    entry->state = State::kUnloaded;
-    if (!entry->waiting.empty()) Enqueue(entry);
-  }
-  Tell(std::exchange(entry->waiting_for_end, {}), PairLease());
+  entry->state = State::kUnloaded;
+  if (!entry->failure.ok()) Fail(entry, std::exchange(entry->failure, absl::OkStatus()));
+  GoOn(entry);
   return true;
 }
 
@@ -396,6 +407,7 @@ bool PairSet::LoadFirst() {
       }
       one.waiter(std::move(lease));
     }
+    waiting.clear();  // as in Tell
   });
   return true;
 }
@@ -424,14 +436,16 @@ absl::Status PairSet::Load(Entry* entry, LoadedPair* loaded, std::unique_ptr<Ser
 }
 
 void PairSet::Fail(Entry* entry, const absl::Status& why) {
-  Log(LogLevel::kError,
-      absl::StrCat("failed model=", entry->source.name, " why=\"", why.message(), "\""));
   const bool is_lost = entry->state == State::kLost;
   entry->state = is_lost ? State::kLost : State::kFailed;
-  entry->error = WithCode(absl::UnavailableError(absl::StrCat(
-                              "model ", Quoted(entry->source.name),
-                              is_lost ? " was lost: " : " cannot be used: ", why.message())),
-                          is_lost ? "model_lost" : "model_failed", 503);
+  entry->error = Guarded("model", [&] {
+    Log(LogLevel::kError,
+        absl::StrCat("failed model=", entry->source.name, " why=\"", why.message(), "\""));
+    return WithCode(absl::UnavailableError(
+                        absl::StrCat("model ", Quoted(entry->source.name),
+                                     is_lost ? " was lost: " : " cannot be used: ", why.message())),
+                    is_lost ? "model_lost" : "model_failed", 503);
+  });
   entry->failed_at = Instant::Now();
   entry->is_awaited_at_start = false;
   Tell(std::exchange(entry->waiting, {}), entry->error);
@@ -440,6 +454,7 @@ void PairSet::Fail(Entry* entry, const absl::Status& why) {
 void PairSet::Tell(std::vector<Waiting> waiting, const absl::StatusOr<PairLease>& what) {
   Unlocked([&] {
     for (Waiting& one : waiting) one.waiter(what);
+    waiting.clear();  // may hold the last reference to a lease, whose return locks the mutex
   });
 }
 

@@ -123,7 +123,8 @@ class PairSet {
   // Returns the lease of the pair if it is loaded, or why it cannot be had: NOT_FOUND
   // "model_not_found" for an unknown name, and UNAVAILABLE if it failed a moment ago (kLoad tries
   // again). Otherwise returns nothing, and calls `waiter` from another thread once the pair is
-  // loaded or has failed. The empty name is the only pair's; with several it is an error.
+  // loaded or has failed; does not wait without a waiter. The empty name is the only pair's; with
+  // several it is an error.
   std::optional<absl::StatusOr<PairLease>> Acquire(const std::string& name, Use use, Waiter waiter);
   // Unloads the pair when its requests have ended. Returns at once if it is not loaded, else as
   // Acquire.
@@ -184,6 +185,7 @@ class PairSet {
   Instant BeginUnloadingIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool UnloadOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool LoadFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GoOn(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Loads the pair, without the mutex.
   absl::Status Load(Entry* entry, LoadedPair* loaded, std::unique_ptr<ServedPair>* pair);
   // OK if the pair can be loaded now, nothing if others are being unloaded for it.

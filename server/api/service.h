@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -69,12 +70,12 @@ class Service {
   std::optional<HttpResponse> AnswerToHead(const HttpRequest& head,
                                            std::optional<uint64_t> body_size);
   // Returns the pair that the request is for, null if it is for none, or the error. Otherwise
-  // returns nothing, and calls `waiter` on another thread once the pair is there (PairSet).
+  // returns nothing, and calls `waiter` on another thread once the pair is there (PairSet); before
+  // it returns, it calls `on_stream` if the answer will be a stream.
   // REQUIRES, here and below: AnswerToHead returned nothing.
   std::optional<absl::StatusOr<PairLease>> PairOf(const HttpRequest& request,
-                                                  PairSet::Waiter waiter);
-  // Whether the answer will be a stream, and there are several pairs, for one of which it may wait.
-  bool StreamsFromSeveral(const HttpRequest& request) const;
+                                                  PairSet::Waiter waiter,
+                                                  absl::FunctionRef<void()> on_stream);
   // Answers the request, or starts a generation that will.
   using Reply = std::variant<HttpResponse, std::shared_ptr<ServedRequest>>;
   Reply Handle(const HttpRequest& request, absl::StatusOr<PairLease> pair);

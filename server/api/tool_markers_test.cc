@@ -1,5 +1,4 @@
 // Tool calls whose markers are special tokens of the model's tokenizer.
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "server/server_testing.h"
 #include "tandem/detokenizer.h"
 #include "tandem/field_error.h"
+#include "tests/folder_testing.h"
 #include "text/chat/tool_tags.h"
 #include "text/constraint/constraint_compiler.h"
 #include "text/constraint/grammar_engine.h"
@@ -48,13 +48,11 @@ std::unique_ptr<Tokenizer> TokenizerWithMarkers() {
     token["content"] = marker;
     json["added_tokens"].push_back(std::move(token));
   }
-  const std::string folder = absl::StrCat(testing::TempDir(), "/tandem_markers_", getpid());
-  std::filesystem::remove_all(folder);
-  std::filesystem::copy(model, folder);
-  std::filesystem::permissions(folder + "/tokenizer.json", std::filesystem::perms::owner_all);
-  std::ofstream(folder + "/tokenizer.json") << json.dump();
-  auto tokenizer = Tokenizer::Load(folder);
-  std::filesystem::remove_all(folder);
+  const TestFolder folder;
+  std::filesystem::copy(model, folder.path());
+  std::filesystem::permissions(folder.Path("tokenizer.json"), std::filesystem::perms::owner_all);
+  folder.Write("tokenizer.json", json.dump());
+  auto tokenizer = Tokenizer::Load(folder.path());
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 

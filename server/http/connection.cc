@@ -26,8 +26,6 @@ namespace {
 
 constexpr char kServerName[] = "tandem";
 constexpr size_t kReadSize = 64 << 10;
-// How often to look for what could not be posted for lack of memory.
-constexpr absl::Duration kPollTime = absl::Seconds(1);
 // Tokenizing a larger body may take longer (1 ms and more) than streams should wait.
 constexpr size_t kLargeBody = 64 << 10;
 // Memory is returned to the system after a larger body, which may need a hundred times its size.
@@ -47,10 +45,7 @@ bool IsBadRequest(beast::error_code error) {
 }  // namespace
 
 Connection::Connection(net::ip::tcp::socket socket, ConnectionSet* set)
-    : set_(set),
-      stream_(std::move(socket)),
-      comment_timer_(stream_.get_executor()),
-      poll_timer_(stream_.get_executor()) {
+    : set_(set), stream_(std::move(socket)), comment_timer_(stream_.get_executor()) {
   beast::error_code error;
   const auto endpoint = stream_.socket().remote_endpoint(error);
   client_ = error ? "unknown" : endpoint.address().to_string();
@@ -84,7 +79,7 @@ void Connection::ReadHead() {
   parser_->header_limit(set_->limits().max_header_bytes);
   // AnswerToHead refuses a length that is too large, because it knows the path.
   parser_->body_limit(std::numeric_limits<uint64_t>::max());
-  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  ExpireAfter(set_->limits().read_timeout);
   http::async_read_header(stream_, buffer_, *parser_, Then(&Connection::OnHead));
 }
 
@@ -151,7 +146,7 @@ std::optional<HttpResponse> Connection::RefusalOfHead() {
 }
 
 void Connection::ReadBody() {
-  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().read_timeout));
+  ExpireAfter(set_->limits().read_timeout);
   body_wire_bytes_ = 0;
   parser_->body_limit(static_cast<uint64_t>(set_->service().options().max_body_bytes));
   parser_->eager(true);
@@ -201,46 +196,64 @@ void Connection::OnReadFailure(beast::error_code error) {
   Close();
 }
 
+class Connection::Waiter final : public PairWaiter {
+ public:
+  Waiter(Connection* connection, std::shared_ptr<Awaited> awaited)
+      : connection_(connection->shared_from_this()),
+        awaited_(std::move(awaited)),
+        exchange_(connection->exchange_),
+        is_huge_(connection->request_.body.size() > kHugeBody) {}
+  ~Waiter() override { awaited_->Tell(); }
+
+  void Wait() override {
+    net::post(connection_->stream_.get_executor(),
+              connection_->Held([connection = connection_.get(), exchange = exchange_] {
+                if (connection->exchange_ == exchange) connection->CommentLater();
+              }));
+  }
+  void Handle(MaybePair pair) override {
+    awaited_->reply = connection_->Handle(std::move(pair));
+    awaited_->Tell();
+    if (is_huge_) ReturnFreeMemory();
+  }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+  const std::shared_ptr<Awaited> awaited_;
+  const uint64_t exchange_;
+  const bool is_huge_;
+};
+
 void Connection::Dispatch() {
   request_.body = std::move(parser_->get().body());
   keep_alive_ = parser_->get().keep_alive();
-  stream_.expires_never();
+  ExpireNever();
   const bool is_large = request_.body.size() > kLargeBody;
   if (is_large) {
     auto share = set_->service().large_bodies().Take(static_cast<int64_t>(request_.body.size()));
     if (!share.ok()) return Respond(ErrorOf(share.status()), /*may_go_on=*/true);
     large_body_ = *std::move(share);
   }
-  net::thread_pool* pool = nullptr;
+  net::io_context* pool = nullptr;
   if (is_large) {
     pool = set_->slow_work();
   } else if (set_->service().MayBlock(request_)) {
     pool = set_->waiting_work();
   }
   if (pool == nullptr) return OnReply(Handle(std::nullopt));
-  const bool is_huge = request_.body.size() > kHugeBody;
   const auto awaited = std::make_shared<Awaited>(stream_.get_executor());
-  awaited->is_there.expires_at(net::steady_timer::time_point::max());
-  awaited->is_there.async_wait(Held(
-      [this, exchange = exchange_, awaited](beast::error_code) { OnAwaited(exchange, *awaited); }));
+  awaited->timer.expires_at(net::steady_timer::time_point::max());
+  awaited->timer.async_wait(Held([this, awaited](beast::error_code) { OnAwaited(awaited); }));
+  awaited_ = awaited;
   // Nothing else uses the request in the meantime: no read or write is in progress.
-  const auto handle = [self = shared_from_this(), is_huge, awaited](ConnectionSet::MaybePair pair) {
-    awaited->reply = self->Handle(std::move(pair));
-    awaited->is_there.cancel();
-    if (is_huge) ReturnFreeMemory();
+  const auto find = [&] {
+    set_->FindPair(pool, request_, std::make_shared<Waiter>(this, awaited));
   };
-  const auto give_up = [self = shared_from_this(), awaited] { awaited->is_there.cancel(); };
-  const auto wait = [self = shared_from_this(), exchange = exchange_] {
-    net::post(self->stream_.get_executor(), self->Held([connection = self.get(), exchange] {
-      if (connection->exchange_ == exchange) connection->CommentLater();
-    }));
-  };
-  const auto find = [&] { set_->FindPair(pool, request_, wait, handle, give_up); };
-  if (!Attempt("request", find)) give_up();
+  if (!Attempt("request", find)) awaited->Tell();
 }
 
 // Frees the body as soon as it has been parsed: a generation does not need it.
-Connection::MaybeReply Connection::Handle(ConnectionSet::MaybePair pair) {
+Connection::MaybeReply Connection::Handle(MaybePair pair) {
   MaybeReply reply;
   Attempt("request", [&] {
     reply = pair.has_value() ? set_->service().Handle(request_, *std::move(pair))
@@ -250,11 +263,15 @@ Connection::MaybeReply Connection::Handle(ConnectionSet::MaybePair pair) {
   return reply;
 }
 
-void Connection::OnAwaited(uint64_t exchange, Awaited& awaited) {
-  if (exchange_ == exchange) return OnReply(std::move(awaited.reply));
-  // The connection was closed in the meantime.
-  if (!awaited.reply.has_value()) return;
-  auto* late = std::get_if<std::shared_ptr<ServedRequest>>(&*awaited.reply);
+void Connection::OnAwaited(const std::shared_ptr<Awaited>& awaited) {
+  MaybeReply reply = std::exchange(awaited->reply, std::nullopt);
+  if (awaited_ == awaited) {
+    awaited_ = nullptr;
+    return OnReply(std::move(reply));
+  }
+  // The connection was closed in the meantime, or Poll has taken the reply.
+  if (!reply.has_value()) return;
+  auto* late = std::get_if<std::shared_ptr<ServedRequest>>(&*reply);
   if (late != nullptr) (*late)->Cancel();
 }
 
@@ -279,7 +296,6 @@ void Connection::OnReply(MaybeReply reply) {
       }));
     });
   });
-  PollLater();
   if (generation_ != nullptr && generation_->is_stream()) CommentLater();
 }
 
@@ -313,7 +329,7 @@ void Connection::Respond(HttpResponse answer, bool may_go_on) {
 }
 
 void Connection::WriteResponse() {
-  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  ExpireAfter(set_->limits().write_timeout);
   http::async_write_some(stream_, *serializer_, Then(&Connection::OnResponsePart));
 }
 
@@ -381,16 +397,6 @@ void Connection::TakeNews() {
   Stream(update.events);
 }
 
-// Finds an update that could not be posted for lack of memory.
-void Connection::PollLater() {
-  poll_timer_.expires_after(absl::ToChronoNanoseconds(kPollTime));
-  poll_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
-    if (error || exchange != exchange_ || generation_ == nullptr) return;
-    TakeNews();
-    PollLater();
-  }));
-}
-
 void Connection::CommentLater() {
   comment_timer_.expires_after(absl::ToChronoNanoseconds(set_->limits().comment_interval));
   comment_timer_.async_wait(Held([this, exchange = exchange_](beast::error_code error) {
@@ -444,7 +450,7 @@ void Connection::Stream(const std::string& events) {
 }
 
 void Connection::WriteEvents() {
-  stream_.expires_after(absl::ToChronoNanoseconds(set_->limits().write_timeout));
+  ExpireAfter(set_->limits().write_timeout);
   stream_.async_write_some(net::buffer(events_) + written_events_,
                            Held([this](beast::error_code error, size_t size) {
                              written_events_ += size;
@@ -465,7 +471,7 @@ void Connection::OnEventsWritten(beast::error_code error) {
     EndExchange();
     return goes_on ? ReadHead() : Close();
   }
-  stream_.expires_never();
+  ExpireNever();
   if (std::exchange(has_news_, false)) TakeNews();
 }
 

@@ -1,12 +1,14 @@
 #ifndef TANDEM_SERVER_HTTP_CONNECTION_H_
 #define TANDEM_SERVER_HTTP_CONNECTION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/guard.h"
 #include "base/instant.h"
 #include "base/net/beast.h"
@@ -32,6 +34,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Stop();    // closes the connection and cancels its generation
   // Closes the connection, unless a request or an answer may be on its way.
   void CloseIfSilent();
+  // When memory is short, the end of a read, a write or a wait may be lost. Then this goes on if it
+  // can, or closes the connection a second after its time. Call about once a second.
+  void Poll();
   // Ends what the connection does. Call repeatedly until the connection has closed:
   //   a generation fails with `why`
   //   an exchange that does not end soon is given up, because its client does not read or send
@@ -70,14 +75,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadFailure(beast::error_code error);
   void Dispatch();
   using MaybeReply = std::optional<Service::Reply>;  // without a value if the service threw
-  MaybeReply Handle(ConnectionSet::MaybePair pair);
+  MaybeReply Handle(MaybePair pair);
   // A reply that another thread makes. That thread cancels the timer, which allocates nothing.
   struct Awaited {
-    explicit Awaited(const net::any_io_executor& loop) : is_there(loop) {}
-    net::steady_timer is_there;
+    explicit Awaited(const net::any_io_executor& loop) : timer(loop) {}
+    void Tell() {
+      if (!is_there.exchange(true)) timer.cancel();
+    }
+    net::steady_timer timer;
     MaybeReply reply;
+    std::atomic<bool> is_there = false;
   };
-  void OnAwaited(uint64_t exchange, Awaited& awaited);
+  class Waiter;
+  void OnAwaited(const std::shared_ptr<Awaited>& awaited);
   void OnReply(MaybeReply reply);
 
   // Answers are written in parts, so that the write timeout applies to each part, not to the whole.
@@ -89,7 +99,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WatchClient();
   void OnReadable(beast::error_code error, uint64_t exchange);
   void TakeNews();
-  void PollLater();
   // Sends a comment at intervals until tokens arrive, for clients that give up on a silent
   // connection.
   void CommentLater();
@@ -102,6 +111,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool BeginExchange();
   void EndExchange();
   bool IsSilent();
+  // The reads and writes from here on end within `time`, or with an error.
+  void ExpireAfter(absl::Duration time);
+  void ExpireNever();
   void DropGeneration();
   void Linger();
   void OnLingered(beast::error_code error);
@@ -113,8 +125,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ConnectionSet* set_;
   beast::tcp_stream stream_;
   net::steady_timer comment_timer_;
-  net::steady_timer poll_timer_;
-  std::string client_;  // its address
+  Instant overdue_at_ = Instant::InfiniteFuture();  // when the stream has certainly expired
+  std::string client_;                              // its address
   beast::flat_buffer buffer_{kMaxBuffered};
   std::optional<Parser> parser_;
   uint64_t body_wire_bytes_ = 0;  // read of the body so far, including its framing
@@ -129,6 +141,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Instant given_up_at_ = Instant::InfiniteFuture();  // when End gives the exchange up
   bool keep_alive_ = false;
   unsigned http_version_ = 11;
+  std::shared_ptr<Awaited> awaited_;
   std::shared_ptr<ServedRequest> generation_;
 
   // The answer.

@@ -25,6 +25,8 @@ constexpr size_t kMaxLingeredBytes = 1 << 20;
 constexpr absl::Duration kEndTime = absl::Seconds(3);
 // The server may close a connection whose client is silent for longer before a request.
 constexpr absl::Duration kRequestTime = absl::Milliseconds(500);
+// How long after its time a read or a write may end whose end was not lost.
+constexpr absl::Duration kOverdue = absl::Seconds(1);
 
 }  // namespace
 
@@ -48,6 +50,25 @@ void Connection::End(const absl::Status& why, bool closes_idle) {
             }));
 }
 
+void Connection::Poll() {
+  net::post(stream_.get_executor(), Held([this] {
+              if (Instant::Now() >= overdue_at_) return Close();
+              const std::shared_ptr<Awaited> awaited = awaited_;
+              if (awaited != nullptr && awaited->is_there) return OnAwaited(awaited);
+              if (generation_ != nullptr) TakeNews();
+            }));
+}
+
+void Connection::ExpireAfter(absl::Duration time) {
+  stream_.expires_after(absl::ToChronoNanoseconds(time));
+  overdue_at_ = Instant::Now() + time + kOverdue;
+}
+
+void Connection::ExpireNever() {
+  stream_.expires_never();
+  overdue_at_ = Instant::InfiniteFuture();
+}
+
 // Returns false if the connection was closed to make room, and must not begin an exchange.
 bool Connection::BeginExchange() {
   if (std::exchange(in_exchange_, true)) return true;
@@ -62,6 +83,7 @@ void Connection::EndExchange() {
   has_news_ = false;
   has_tokens_ = false;
   error_events_.clear();
+  awaited_ = nullptr;
   sent_bytes_ = 0;
   ++exchange_;
   given_up_at_ = Instant::InfiniteFuture();
@@ -84,7 +106,6 @@ void Connection::DropGeneration() {
   comment_timer_.cancel();  // a stream that waits for its pair has no generation yet
   const std::shared_ptr<ServedRequest> generation = std::exchange(generation_, nullptr);
   if (generation == nullptr) return;
-  poll_timer_.cancel();
   beast::error_code error;
   stream_.socket().cancel(error);
   generation->Cancel();
@@ -95,7 +116,7 @@ void Connection::Linger() {
   stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
   if (error) return Close();
   is_lingering_ = true;
-  stream_.expires_after(absl::ToChronoNanoseconds(kLingerTime));
+  ExpireAfter(kLingerTime);
   OnLingered({});
 }
 
@@ -122,6 +143,7 @@ void Connection::GiveUp() {
 // An exchange that has not ended counts as given up by the client.
 void Connection::Close() {
   stream_.close();
+  overdue_at_ = Instant::InfiniteFuture();
   is_lingering_ = false;
   if (in_exchange_) Log(kClientGone);
   EndExchange();

@@ -97,6 +97,10 @@ void ConnectionSet::EndAll(const absl::Status& why, bool closes_idle) {
   for (const auto& connection : All()) connection->End(why, closes_idle);
 }
 
+void ConnectionSet::PollAll() {
+  for (const auto& connection : All()) connection->Poll();
+}
+
 std::vector<std::shared_ptr<Connection>> ConnectionSet::All() const {
   std::vector<std::shared_ptr<Connection>> connections;
   absl::MutexLock lock(&mutex_);
@@ -108,25 +112,24 @@ std::vector<std::shared_ptr<Connection>> ConnectionSet::All() const {
   return connections;
 }
 
-void ConnectionSet::FindPair(net::thread_pool* pool, const HttpRequest& request,
-                             std::function<void()> wait, std::function<void(MaybePair)> handle,
-                             std::function<void()> give_up) {
-  net::post(*pool, [this, pool, &request, wait = std::move(wait), handle = std::move(handle),
-                    give_up = std::move(give_up)] {
+void ConnectionSet::FindPair(net::io_context* pool, const HttpRequest& request,
+                             std::shared_ptr<PairWaiter> waiter) {
+  net::post(*pool, [this, pool, &request, waiter = std::move(waiter)] {
     MaybePair pair;
     const auto find = [&] {
-      const bool is_stream = service_->StreamsFromSeveral(request);
-      pair = service_->PairOf(request, [pool, handle, give_up](absl::StatusOr<PairLease> late) {
-        const auto go_on = [&] {
-          net::post(*pool, [handle, pair = MaybePair(std::move(late))] { handle(pair); });
-        };
-        if (!Attempt("request", go_on)) give_up();
-      });
-      // From here on the request may be gone.
-      if (!pair.has_value() && is_stream) Attempt("request", wait);
+      pair = service_->PairOf(
+          request,
+          [pool, waiter](absl::StatusOr<PairLease> late) {
+            Attempt("request", [&] {
+              net::post(*pool, [waiter, pair = MaybePair(std::move(late))]() mutable {
+                waiter->Handle(std::move(pair));
+              });
+            });
+          },
+          [&waiter] { Attempt("request", [&waiter] { waiter->Wait(); }); });
     };
     if (absl::Status status = Caught("request", find); !status.ok()) pair = std::move(status);
-    if (pair.has_value()) handle(std::move(pair));
+    if (pair.has_value()) waiter->Handle(std::move(pair));
   });
 }
 

@@ -2,7 +2,6 @@
 #define TANDEM_SERVER_HTTP_CONNECTION_SET_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,6 +30,20 @@ struct ConnectionLimits {
 
 class Connection;
 
+// The pair of a request; without a value it is always loaded.
+using MaybePair = std::optional<absl::StatusOr<PairLease>>;
+
+// Waits for the pair of a request, and keeps the request. When memory is short, it is destroyed
+// without a call of Handle.
+class PairWaiter {
+ public:
+  virtual ~PairWaiter() = default;
+  // The answer will be a stream, and its pair is not there yet.
+  virtual void Wait() = 0;
+  // The pair is there, or cannot be had.
+  virtual void Handle(MaybePair pair) = 0;
+};
+
 // The open connections and their shared state. Thread-safe.
 //
 // A connection is idle except during exchanges, each from a request's head to the end of its
@@ -41,9 +54,9 @@ class ConnectionSet {
   static constexpr int kPlacesForProbes = 8;
 
   // `slow_work` is for requests whose work would delay others, `waiting_work` for those that mostly
-  // wait. Without a pool they run on the connection's thread.
+  // wait; several threads run each. Without it they run on the connection's thread.
   ConnectionSet(Service* service, const ConnectionLimits& limits,
-                net::thread_pool* slow_work = nullptr, net::thread_pool* waiting_work = nullptr)
+                net::io_context* slow_work = nullptr, net::io_context* waiting_work = nullptr)
       : service_(service), limits_(limits), slow_work_(slow_work), waiting_work_(waiting_work) {}
 
   // Returns false if the set is full. The connection is a member even then, until it is destroyed.
@@ -56,6 +69,8 @@ class ConnectionSet {
   void StopAll();
   // Calls Connection::End for all connections.
   void EndAll(const absl::Status& why, bool closes_idle);
+  // Calls Connection::Poll for all connections.
+  void PollAll();
 
   // Returns false if `connection` has already been closed to make room.
   bool BeginExchange(Connection* connection);
@@ -68,18 +83,15 @@ class ConnectionSet {
   bool is_crowded() const { return num_exchanges() > limits_.max_connections; }
   absl::Status TooManyConnections() const;
 
-  // The pair of a request; without a value it is always loaded.
-  using MaybePair = std::optional<absl::StatusOr<PairLease>>;
-  // Calls `handle` on a thread of `pool` once the request's pair is there, or with the error. If
-  // memory is short, calls `give_up` instead, which must not throw. Both must keep the request.
-  // Calls `wait`, then or before, if a stream waits for its pair.
-  void FindPair(net::thread_pool* pool, const HttpRequest& request, std::function<void()> wait,
-                std::function<void(MaybePair)> handle, std::function<void()> give_up);
+  // Finds the pair of a request and calls the waiter's functions on threads of `pool`, perhaps Wait
+  // only after Handle.
+  void FindPair(net::io_context* pool, const HttpRequest& request,
+                std::shared_ptr<PairWaiter> waiter);
 
   Service& service() { return *service_; }
   const ConnectionLimits& limits() const { return limits_; }
-  net::thread_pool* slow_work() { return slow_work_; }
-  net::thread_pool* waiting_work() { return waiting_work_; }
+  net::io_context* slow_work() { return slow_work_; }
+  net::io_context* waiting_work() { return waiting_work_; }
 
  private:
   std::vector<std::shared_ptr<Connection>> All() const;
@@ -95,8 +107,8 @@ class ConnectionSet {
 
   Service* service_;
   const ConnectionLimits limits_;
-  net::thread_pool* const slow_work_;
-  net::thread_pool* const waiting_work_;
+  net::io_context* const slow_work_;
+  net::io_context* const waiting_work_;
   mutable absl::Mutex mutex_;
   Entries open_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_turn_ ABSL_GUARDED_BY(mutex_) = 0;

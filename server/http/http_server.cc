@@ -35,6 +35,8 @@ constexpr int kSlowThreads = 2;
 constexpr int kWaitingThreads = 8;
 // How long to pause when the system is out of sockets or memory.
 constexpr auto kPause = std::chrono::milliseconds(100);
+// The interval between calls of Connection::Poll.
+constexpr auto kPollTime = std::chrono::seconds(1);
 
 // Returns UNAVAILABLE, naming the address.
 absl::Status CannotListen(const ServerOptions& options, const beast::error_code& error) {
@@ -83,6 +85,7 @@ class HttpServerImpl final : public HttpServer {
         connections_(&service_, options_.limits, &slow_work_, &waiting_work_),
         acceptor_(accept_loop_),
         accept_timer_(accept_loop_),
+        poll_timer_(accept_loop_),
         drain_timer_(accept_loop_) {
     for (int i = 0; i < options_.io_threads; ++i) {
       loops_.push_back(std::make_unique<net::io_context>(/*concurrency_hint=*/1));
@@ -130,6 +133,7 @@ class HttpServerImpl final : public HttpServer {
   void Resume();
   void Accept();
   void AcceptOne();
+  void PollLater();
   void Add(tcp::socket socket);
   void End(absl::Duration timeout, const absl::Status& why);
   void DrainStep();
@@ -143,12 +147,12 @@ class HttpServerImpl final : public HttpServer {
   // connection stays with its loop, so no strands are needed.
   std::vector<std::unique_ptr<net::io_context>> loops_;
   net::io_context accept_loop_{/*concurrency_hint=*/1};
-  // Pools without threads of their own: if the system cannot start one of several threads, the
-  // constructor of a pool waits for the others without end.
-  net::thread_pool slow_work_{0};
-  net::thread_pool waiting_work_{0};
+  // Not thread pools of Asio's, which end the program if work throws.
+  net::io_context slow_work_;
+  net::io_context waiting_work_;
   tcp::acceptor acceptor_;
   net::steady_timer accept_timer_;
+  net::steady_timer poll_timer_;
   net::steady_timer drain_timer_;
   int port_ = 0;
   // Used only by the accepting thread.
@@ -179,16 +183,18 @@ absl::Status HttpServerImpl::Listen() {
   port_ = acceptor_.local_endpoint(error).port();
   if (error) return CannotListen(options_, error);
   for (int i = 0; i < kSlowThreads + kWaitingThreads; ++i) {
-    net::thread_pool& pool = i < kSlowThreads ? slow_work_ : waiting_work_;
-    workers_.emplace_back([&pool] {
-      while (!Attempt("request", [&pool] { pool.attach(); })) {
-      }
-    });
+    net::io_context& pool = i < kSlowThreads ? slow_work_ : waiting_work_;
+    workers_.emplace_back([&pool] { Run(&pool, [] {}); });
   }
   for (const auto& loop : loops_) {
     threads_.emplace_back([&loop = *loop] { Run(&loop, [] {}); });
   }
-  threads_.emplace_back([this] { Run(&accept_loop_, [this] { Resume(); }); });
+  threads_.emplace_back([this] {
+    Run(&accept_loop_, [this] {
+      PollLater();
+      Resume();
+    });
+  });
   if (!endpoint_.address().is_loopback() && options_.service.api_key.empty()) {
     Log(LogLevel::kWarning,
         absl::StrCat("open host=", options_.host,
@@ -241,6 +247,15 @@ void HttpServerImpl::AcceptOne() {
   connections_.MakeRoom();
   accept_timer_.expires_after(kPause);
   accept_timer_.async_wait([this](beast::error_code) { Resume(); });
+}
+
+void HttpServerImpl::PollLater() {
+  poll_timer_.expires_after(kPollTime);
+  poll_timer_.async_wait([this](beast::error_code error) {
+    if (error) return;
+    connections_.PollAll();
+    PollLater();
+  });
 }
 
 void HttpServerImpl::Add(tcp::socket socket) {

@@ -1,25 +1,21 @@
 // Tests of the chat templates of GGUF files.
-#include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "tandem/chat_template.h"
 #include "tandem/json_value.h"
+#include "tests/folder_testing.h"
 #include "tests/gguf_builder.h"
 
 namespace tandem {
 namespace {
 
 TEST(GgufChatTemplate, IsReadWithItsTokens) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/chat.gguf");
+  const TestFolder folder;
   GgufBuilder file = PiecesFile();
   file.Set("general.architecture", GgufString("llama"));
-  const auto load = [&] {
-    std::ofstream(path, std::ios::binary) << file.Bytes();
-    return ChatTemplate::Load(path);
-  };
+  const auto load = [&] { return ChatTemplate::Load(folder.Write("chat.gguf", file.Bytes())); };
   const auto plain = load().value();
   EXPECT_TRUE(plain.is_plain());
   file.Set("tokenizer.chat_template",

@@ -146,14 +146,20 @@ absl::StatusOr<std::string> Bring(const HubClient& client, const HubName& name, 
   return (is_gguf ? plan.snapshot() / plan.model.path : plan.snapshot()).string();
 }
 
-// Whether a model of the hub is not here, and may be fetched.
-bool IsMissing(const std::string& name) {
-  return HubName::Parse(name).has_value() && !IsHubOffline() &&
-         absl::IsNotFound(ModelNamed(name).status());
+// The name of a model of the hub that is not here, and may be fetched; else nothing.
+std::optional<HubName> Missing(const std::string& name) {
+  std::optional<HubName> hub_name = HubName::Parse(name);
+  const bool may_fetch = hub_name.has_value() && !IsHubOffline();
+  if (!may_fetch || !absl::IsNotFound(ModelNamed(name).status())) return std::nullopt;
+  return hub_name;
 }
 
-absl::Status AsExit(const absl::Status& status) {
-  return status.ok() ? status : WithExitStatus(status, 1);
+// Errors of fetching are not errors of the command line.
+absl::StatusOr<std::string> BringMissing(const HubName& name, bool config_only) {
+  absl::StatusOr<std::string> path =
+      Bring(HubClient(HubOptions::FromEnvironment()), name, config_only);
+  if (!path.ok()) return WithExitStatus(path.status(), 1);
+  return path;
 }
 
 }  // namespace
@@ -176,9 +182,9 @@ absl::StatusOr<std::string> FetchPlan(const HubClient& client, const HubName& na
 }
 
 absl::Status FetchIfMissing(const std::string& name) {
-  if (!IsMissing(name)) return absl::OkStatus();
-  return AsExit(
-      FetchFromHub(HubClient(HubOptions::FromEnvironment()), *HubName::Parse(name)).status());
+  const std::optional<HubName> missing = Missing(name);
+  if (!missing.has_value()) return absl::OkStatus();
+  return BringMissing(*missing, /*config_only=*/false).status();
 }
 
 absl::StatusOr<std::string> BringModel(const std::string& name) {
@@ -187,11 +193,8 @@ absl::StatusOr<std::string> BringModel(const std::string& name) {
 }
 
 absl::StatusOr<std::string> BringConfig(const std::string& name) {
-  if (!IsMissing(name)) return ModelNamed(name);
-  absl::StatusOr<std::string> folder =
-      FetchConfig(HubClient(HubOptions::FromEnvironment()), *HubName::Parse(name));
-  RETURN_IF_ERROR(AsExit(folder.status()));
-  return folder;
+  const std::optional<HubName> missing = Missing(name);
+  return missing.has_value() ? BringMissing(*missing, /*config_only=*/true) : ModelNamed(name);
 }
 
 }  // namespace tandem
