@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/guard.h"
 #include "gtest/gtest.h"
@@ -104,13 +105,18 @@ class FailedAllocations : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
+// With streams or with whole answers.
 class FailedAllocationsOfRequests : public FailedAllocations,
-                                    public testing::WithParamInterface<std::string> {};
+                                    public testing::WithParamInterface<bool> {
+ protected:
+  const std::string body_ =
+      absl::StrCat(R"({"prompt": "a", "model": "a", "stream": )", GetParam() ? "true}" : "false}");
+};
 
 TEST_P(FailedAllocationsOfRequests, KeepNoPlace) {
   InstantEngine engine;
   server_ = StartServer(&engine, options_);
-  FailEach("/v1/completions", GetParam(), [&] {
+  FailEach("/v1/completions", body_, [&] {
     Ask("GET", "/v1/models");
     EXPECT_EQ(server_->service().pairs().num_inside(), 0);
   });
@@ -121,15 +127,14 @@ TEST_P(FailedAllocationsOfRequests, KeepNoPair) {
       Source("a", [] { return LoadedPair{.engine = std::make_unique<InstantEngine>()}; })};
   options_.service.pair_memory_bytes = 2;
   server_ = *HttpServer::Start(options_);
-  FailEach("/v1/completions", GetParam(), [&] {
+  FailEach("/v1/completions", body_, [&] {
     Ask("POST", "/v1/models/a/load");  // also after a failed load
     Ask("POST", "/v1/models/a/unload");
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, FailedAllocationsOfRequests,
-                         testing::Values(R"({"prompt": "a", "model": "a"})",
-                                         R"({"prompt": "a", "model": "a", "stream": true})"));
+INSTANTIATE_TEST_SUITE_P(Forms, FailedAllocationsOfRequests, testing::Bool(),
+                         [](const auto& form) { return form.param ? "Stream" : "Whole"; });
 
 TEST_F(FailedAllocations, WhileALoadFailsKeepNoRequest) {
   options_.service.pairs = {
