@@ -11,12 +11,14 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/guard.h"
+#include "base/hash_map.h"
 #include "gtest/gtest.h"
 #include "server/server_testing.h"
 
@@ -104,6 +106,18 @@ class FailedAllocations : public testing::Test {
   ServerOptions options_ = TestServerOptions();
   std::unique_ptr<HttpServer> server_;
 };
+
+TEST_F(FailedAllocations, LeaveTablesEmpty) {
+  absl::flat_hash_map<uint64_t, int> table;
+  is_exempt = false;
+  num_left = 1;
+  EXPECT_THROW(ReserveAll(&table, 1000), std::bad_alloc);
+  is_exempt = true;
+  EXPECT_TRUE(table.empty());
+  ReserveAll(&table, 1000);
+  table[1] = 2;
+  EXPECT_EQ(table[1], 2);
+}
 
 // With streams or with whole answers.
 class FailedAllocationsOfRequests : public FailedAllocations,
