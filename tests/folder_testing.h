@@ -34,7 +34,7 @@ class TestFolder {
   std::string Path(absl::string_view name) const { return absl::StrCat(path_, "/", name); }
   // Writes a file, in a folder that it creates if necessary. Returns the file's path.
   std::string Write(absl::string_view name, absl::string_view contents) const {
-    const std::string path = Path(name);
+    std::string path = Path(name);
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     TANDEM_CHECK((std::ofstream(path, std::ios::binary) << contents).good());
     return path;
