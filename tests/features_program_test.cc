@@ -1,6 +1,5 @@
 // `tandem features` as its users run it. The values of states are tested in tests/distill_test.py
 // and tests/target_states_test.cc.
-
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,4 @@
 // The first pass of a model packs its weights.
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,20 +23,17 @@ class FirstPassTest : public ::testing::Test {
  protected:
   // Most of the file is the matrices of two layers.
   static void SetUpTestSuite() {
-    written_ = new TestFolder();
-    folder_ = written_->path();
+    folder_ = new TestFolder();
     const auto shape =
         RandomModelShape::Parse("base=tiny,layers=2,hidden=512,ffn=1504,vocab=500,dtype=bfloat16");
     ASSERT_TRUE(shape.ok()) << shape.status();
-    ASSERT_TRUE(WriteRandomModel(*shape, 7, folder_, [](int64_t) {}).ok());
+    ASSERT_TRUE(WriteRandomModel(*shape, 7, folder_->path(), [](int64_t) {}).ok());
   }
-  static void TearDownTestSuite() { delete written_; }
+  static void TearDownTestSuite() { delete folder_; }
 
-  static TestFolder* written_;
-  static std::string folder_;
+  static const TestFolder* folder_;
 };
-TestFolder* FirstPassTest::written_;
-std::string FirstPassTest::folder_;
+const TestFolder* FirstPassTest::folder_;
 
 // Returns the logits after some tokens that a new sequence reads.
 std::vector<float> Logits(Transformer& model, PagedKvCache& cache, int num_logits) {
@@ -65,23 +61,25 @@ int64_t ResidentBytes(const std::string& folder) {
 }
 
 TEST_F(FirstPassTest, PacksWeightsAndReleasesTheFile) {
-  const auto file_bytes = static_cast<int64_t>(fs::file_size(folder_ + "/model.safetensors"));
+  const auto file_bytes = static_cast<int64_t>(fs::file_size(folder_->Path("model.safetensors")));
   for (const std::optional<DType> quantization :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4K)}) {
     const auto backend = *MakeCpuBackend({.num_threads = 2});
-    const auto model = *Transformer::Load(folder_, backend.get(), {.quantized = quantization});
+    const auto model =
+        *Transformer::Load(folder_->path(), backend.get(), {.quantized = quantization});
     const auto cache = *PagedKvCache::Create(backend.get(), model->kv_layout(16), 1);
     EXPECT_EQ(model->num_unpacked(), 2 * 4 + 1);
     Logits(*model, *cache, 0);
     EXPECT_EQ(model->num_unpacked(), 1);  // the head
     const std::vector<float> first = Logits(*model, *cache, 3);
     EXPECT_EQ(model->num_unpacked(), 0);
-    EXPECT_LE(ResidentBytes(folder_), file_bytes / 8);
+    EXPECT_LE(ResidentBytes(folder_->path()), file_bytes / 8);
     const std::vector<float> second = Logits(*model, *cache, 3);
     ASSERT_EQ(first.size(), second.size());
     EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0);
 
-    const auto other = *Transformer::Load(folder_, backend.get(), {.quantized = quantization});
+    const auto other =
+        *Transformer::Load(folder_->path(), backend.get(), {.quantized = quantization});
     const std::vector<float> alone = Logits(*other, *cache, 3);
     EXPECT_EQ(other->num_unpacked(), 0);
     ASSERT_EQ(first.size(), alone.size());
@@ -92,8 +90,10 @@ TEST_F(FirstPassTest, PacksWeightsAndReleasesTheFile) {
 TEST_F(FirstPassTest, DoesNotChangeTheOutputOfAnEngine) {
   for (const Quantization quantize :
        {Quantization::kNone, Quantization::kQ8_0, Quantization::kQ4K}) {
-    EngineOptions options{
-        .target = folder_, .draft = folder_, .drafter = DrafterKind::kModel, .quantize = quantize};
+    EngineOptions options{.target = folder_->path(),
+                          .draft = folder_->path(),
+                          .drafter = DrafterKind::kModel,
+                          .quantize = quantize};
     options.kv_memory_bytes = 1 << 24;
     options.prefix_cache = false;
     const auto engine = *Engine::Create(options);
@@ -115,7 +115,7 @@ TEST_F(FirstPassTest, DoesNotChangeTheOutputOfAnEngine) {
 
 // Row 90 of the bug catalogue. A model that does not fit is refused, not killed.
 TEST_F(FirstPassTest, RefusesModelsThatDoNotFitInMemory) {
-  EngineOptions options{.target = folder_, .draft = folder_};
+  EngineOptions options{.target = folder_->path(), .draft = folder_->path()};
   int64_t to_pack = 0;
   {
     const auto pair = Runtime::Load(options);
@@ -152,7 +152,7 @@ TEST_F(FirstPassTest, RefusesModelsThatDoNotFitInMemory) {
 
 TEST_F(FirstPassTest, CanRunAtLoad) {
   for (const bool warm_up : {false, true}) {
-    EngineOptions options{.target = folder_, .draft = folder_};
+    EngineOptions options{.target = folder_->path(), .draft = folder_->path()};
     options.kv_memory_bytes = 1 << 24;
     options.warm_up = warm_up;
     const auto pair = Runtime::Load(options);

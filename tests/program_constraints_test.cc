@@ -1,5 +1,4 @@
 // The program's errors for invalid constraints.
-
 #include <string>
 #include <vector>
 

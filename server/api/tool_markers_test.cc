@@ -1,5 +1,4 @@
 // Tool calls whose markers are special tokens of the model's tokenizer.
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
